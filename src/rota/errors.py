@@ -1,0 +1,67 @@
+"""Every error that Rota raises, as one tree.
+
+    RotaError
+    ├── SettingsError        a setting is unknown or wrong; names the setting and its source
+    ├── PayloadError         a payload cannot be stored or does not fit its type; names the field
+    ├── EnqueueError         an enqueue was refused for another reason (kind, key, connection)
+    ├── DatabaseError        the database cannot be used
+    │   ├── DatabaseAway     it does not answer now; trying again later is right
+    │   └── SchemaError      it answers, but its schema is missing, older or newer than this program
+    ├── EmbeddedError        the embedded PostgreSQL cannot be started or its data folder cannot be used
+    ├── MediaError           ffmpeg or ffprobe is missing or failed
+    ├── JobNotFound          no job has this id
+    └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
+
+Each message is one or two sentences for a person: what is wrong, then what to do.
+"""
+
+
+class RotaError(Exception):
+    """The root: `except rota.RotaError` catches all that Rota raises on purpose."""
+
+
+class SettingsError(RotaError):
+    """A setting is unknown or has a bad value. The message names the setting and where it came from."""
+
+
+class PayloadError(RotaError):
+    """A payload cannot be stored, or does not fit the handler's type.
+
+    `path` is the place in the payload, such as `$.width` or `$.parts[2].name`; `$` is the whole payload.
+    """
+
+    def __init__(self, message: str, *, path: str = "$") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class EnqueueError(RotaError):
+    """An enqueue was refused: a bad kind, key or connection. Nothing was written."""
+
+
+class DatabaseError(RotaError):
+    """The database cannot be used. The message says why and what to do."""
+
+
+class DatabaseAway(DatabaseError):
+    """The database does not answer now; the same call may go through later."""
+
+
+class SchemaError(DatabaseError):
+    """The schema in the database is missing, older or newer than this program."""
+
+
+class EmbeddedError(RotaError):
+    """The embedded PostgreSQL cannot be started, or its data folder cannot be used."""
+
+
+class MediaError(RotaError):
+    """ffmpeg or ffprobe is missing, or it failed on a file."""
+
+
+class JobNotFound(RotaError):
+    """No job has this id."""
+
+
+class LeaseLost(RotaError):
+    """The lease under which this was said is over: another holder may run the job, or it has ended."""

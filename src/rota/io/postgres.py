@@ -1,0 +1,263 @@
+"""The one way to the database: connections with their limits, statements from .sql files, errors in Rota's words.
+
+Two rules live here. A connection never outlives a role change: one that answers "read-only" (a failover) is thrown
+away, and the caller sees `DatabaseAway`, which means "try again". And every connection has time limits of its own, so
+that no statement, lock or forgotten transaction holds a job for ever.
+
+With `pooler="transaction"` (pgbouncer) nothing depends on session state: no prepared statement outlives its
+transaction, and the limits are set inside each one.
+
+Spec: job queue, "The connections of the jobs".
+"""
+
+import asyncio
+import contextlib
+import importlib.resources
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from rota.errors import DatabaseAway, DatabaseError, SchemaError, SettingsError
+
+STATEMENT_TIMEOUT_MS: Final = 30_000
+LOCK_TIMEOUT_MS: Final = 5_000
+IDLE_IN_TRANSACTION_TIMEOUT_MS: Final = 60_000
+CONNECT_TIMEOUT_S: Final = 10.0
+
+Pooler = Literal["none", "transaction"]
+Connection = Any
+"""An asyncpg connection, or the pool's proxy of one."""
+
+_AWAY: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.exceptions.AdminShutdownError,
+    asyncpg.exceptions.CrashShutdownError,
+    asyncpg.exceptions.CannotConnectNowError,
+    asyncpg.exceptions.TooManyConnectionsError,
+    asyncpg.exceptions.ReadOnlySQLTransactionError,
+    asyncpg.exceptions.IdleInTransactionSessionTimeoutError,
+    asyncpg.exceptions.QueryCanceledError,
+    asyncpg.exceptions.LockNotAvailableError,
+    asyncpg.exceptions.DeadlockDetectedError,
+    asyncpg.exceptions.SerializationError,
+    asyncpg.exceptions.InsufficientResourcesError,
+    asyncpg.exceptions.ConnectionDoesNotExistError,
+)
+
+
+def check_schema_name(schema: str) -> str:
+    """Allows names that need no thought about quoting or about channel names.
+
+    Raises: SettingsError.
+    """
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", schema) or schema.startswith("pg_"):
+        raise SettingsError(
+            f"The schema {schema!r} is no usable name: take lower-case letters, digits and _, at most 41, "
+            "beginning with a letter, and not with pg_."
+        )
+    return schema
+
+
+@cache
+def statement(package: str, name: str, schema: str) -> str:
+    """Reads one .sql file of a package and fills in the schema, as psql would with `-v schema=… -v channel=…`."""
+    text = importlib.resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    return fill_in(text, schema=schema)
+
+
+def fill_in(text: str, *, schema: str) -> str:
+    """Puts the names of this schema and of its channel into SQL text."""
+    check_schema_name(schema)
+    return text.replace(':"schema"', f'"{schema}"').replace(":'schema'", f"'{schema}'").replace(
+        ":'channel'", f"'{channel(schema)}'"
+    )
+
+
+def channel(schema: str) -> str:
+    """The NOTIFY channel on which workers of this schema are woken."""
+    return f"{schema}_wake"
+
+
+def show_dsn(dsn: str) -> str:
+    """A DSN without its password and its query, fit for logs and messages."""
+    parts = urlsplit(dsn)
+    host = parts.hostname or "local socket"
+    port = f":{parts.port}" if parts.port else ""
+    return f"postgresql://{host}{port}{parts.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which database, and how to speak to it."""
+
+    dsn: str
+    schema: str = "rota"
+    pooler: Pooler = "none"
+    application: str = "rota"
+
+    @property
+    def shown(self) -> str:
+        return show_dsn(self.dsn)
+
+
+async def connect(target: Target) -> Connection:
+    """Opens one connection with its limits.
+
+    Raises: DatabaseAway if the database does not answer; DatabaseError or SettingsError if it refuses for good.
+    """
+    try:
+        return await asyncpg.connect(target.dsn, timeout=CONNECT_TIMEOUT_S, **_options(target))
+    except Exception as error:
+        raise _translated(error, target) from error
+
+
+def _options(target: Target) -> dict[str, Any]:
+    if target.pooler == "transaction":
+        return {"statement_cache_size": 0}
+    return {
+        "server_settings": {
+            "application_name": target.application,
+            "statement_timeout": str(STATEMENT_TIMEOUT_MS),
+            "lock_timeout": str(LOCK_TIMEOUT_MS),
+            "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_TIMEOUT_MS),
+            # Short statements over small batches: compiling them costs more than running them.
+            "jit": "off",
+        }
+    }
+
+
+def _translated(error: Exception, target: Target) -> Exception:
+    """The error in Rota's words; what is not the database's fault stays as it is."""
+    match error:
+        case DatabaseError() | SettingsError():
+            return error
+        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+            return DatabaseError(f"The database at {target.shown} refuses this user or password. Check ROTA_DSN.")
+        case asyncpg.InvalidCatalogNameError():
+            return DatabaseError(f"The database at {target.shown} does not exist. Create it, or correct ROTA_DSN.")
+        case asyncpg.UndefinedTableError() | asyncpg.UndefinedFunctionError() | asyncpg.InvalidSchemaNameError():
+            return SchemaError(
+                f"The schema {target.schema!r} in {target.shown} is missing or incomplete. Run: rota migrate up"
+            )
+        case asyncpg.ProtocolViolationError() if "startup parameter" in str(error):
+            return SettingsError(
+                f"A connection pooler at {target.shown} refuses startup parameters. "
+                "Set ROTA_POOLER=transaction, or give the database's own address."
+            )
+        case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
+            return SettingsError(
+                f"A connection pooler at {target.shown} loses prepared statements. Set ROTA_POOLER=transaction."
+            )
+        case asyncpg.ReadOnlySQLTransactionError():
+            return DatabaseAway(f"The database at {target.shown} is read-only now (a failover?).")
+        case _ if isinstance(error, _AWAY):
+            said = str(error).strip() or type(error).__name__
+            return DatabaseAway(f"The database at {target.shown} does not answer: {said}.")
+        case ValueError() if "dsn" in str(error).lower():
+            return SettingsError(f"ROTA_DSN is no PostgreSQL address: {error}.")
+        case _:
+            return error
+
+
+class Database:
+    """A pool of connections to one database. `start` and `stop` may be called twice and in any order.
+
+    Args:
+        target: where and how.
+        size: connections at most.
+    """
+
+    def __init__(self, target: Target, *, size: int = 4) -> None:
+        self.target = target
+        self._size = size
+        self._pool: Any | None = None
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Opens the pool and one connection.
+
+        Raises: DatabaseAway, DatabaseError, SettingsError.
+        """
+        async with self._starting:
+            if self._pool is not None:
+                return
+            try:
+                self._pool = await asyncpg.create_pool(
+                    self.target.dsn,
+                    min_size=1,
+                    max_size=self._size,
+                    timeout=CONNECT_TIMEOUT_S,
+                    # Rota sets no session state, so there is nothing to reset, and a round trip to save.
+                    reset=_leave_as_it_is,
+                    **_options(self.target),
+                )
+            except Exception as error:
+                raise _translated(error, self.target) from error
+
+    async def stop(self) -> None:
+        """Closes the pool; connections that do not end in time are cut."""
+        async with self._starting:
+            pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            await asyncio.wait_for(pool.close(), timeout=5)
+        except (TimeoutError, *_AWAY):
+            pool.terminate()
+
+    async def fetch(self, text: str, *args: Any, conn: Connection | None = None) -> list[Any]:
+        """Runs one statement and returns its rows.
+
+        Args:
+            text: the statement.
+            args: its parameters.
+            conn: the connection to use; else one of the pool's.
+
+        Raises: DatabaseAway if the same call may go through later; other DatabaseErrors if not.
+        """
+        if conn is not None:
+            return await self._fetch_on(conn, text, args)
+        try:
+            async with self.acquire() as own:
+                return await self._fetch_on(own, text, args)
+        except Exception as error:
+            raise _translated(error, self.target) from error
+
+    @contextlib.asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Connection]:
+        """Lends a connection of the pool; one whose server turned read-only is thrown away afterwards."""
+        if self._pool is None:
+            await self.start()
+        pool = self._pool
+        if pool is None:
+            raise DatabaseAway("The program is stopping.")
+        async with pool.acquire(timeout=CONNECT_TIMEOUT_S) as conn:
+            try:
+                yield conn
+            except asyncpg.ReadOnlySQLTransactionError:
+                conn.terminate()
+                raise
+
+    async def _fetch_on(self, conn: Connection, text: str, args: Sequence[Any]) -> list[Any]:
+        if self.target.pooler == "none":
+            rows: list[Any] = await conn.fetch(text, *args)
+            return rows
+        async with conn.transaction():
+            await conn.execute(
+                f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; "
+                f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_TIMEOUT_MS}"
+            )
+            rows = await conn.fetch(text, *args)
+            return rows
+
+
+async def _leave_as_it_is(_connection: Connection) -> None:
+    return None

@@ -1,0 +1,205 @@
+"""Leases as a holder keeps them: what it may still do, what it has to renew, and when it must stop.
+
+Pure: no clock, no thread, no database. Times are seconds of a clock that never steps and that also counts while the
+machine sleeps; the caller passes `now`. Not thread-safe: the shell that owns a book guards it.
+
+Keeps I2 (a holder stops before its lease can run out: the deadline counts from *before* the claim or renewal was
+sent, while the database counts from when it took it) and I4 (a lease follows progress: without progress since the
+last write it is not renewed, and the job is stopped one heartbeat before its lease ends).
+
+Spec: job queue, "Leases, heartbeats and the stall kill".
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from rota.ids import JobId
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lease:
+    """The right to run one job. Everything said after the claim carries it, and an older epoch changes nothing (I3)."""
+
+    job_id: JobId
+    epoch: int
+
+
+class Loss(StrEnum):
+    """Why a holder has to stop a job that it runs."""
+
+    STALLED = "stalled"
+    """The job made no progress, and its lease is about to end."""
+
+    UNWRITTEN = "unwritten"
+    """The job made progress, but the renewal could not be written for the lease time."""
+
+    TAKEN = "taken"
+    """The database says that the lease is over: another holder may run the job, or somebody ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """One lease to extend. `progress` is what to store with it; None leaves what is stored."""
+
+    lease: Lease
+    lease_s: float
+    progress: Any | None
+
+
+@dataclass(slots=True)
+class _Held:
+    lease: Lease
+    lease_s: float
+    heartbeat_s: float
+    deadline: float
+    """When the lease is over as far as this holder may trust it."""
+    next_beat: float
+    progressed: bool = False
+    """Whether the job moved since the last renewal was sent."""
+    progress: Any | None = None
+    sent_at: float | None = None
+    """When the renewal that is under way was sent."""
+
+
+@dataclass(slots=True)
+class LeaseBook:
+    """The leases that one process holds.
+
+    `margin_s` is kept between the moment a stop is asked for and the end of the lease where the heartbeat is longer
+    than the lease allows; it is a lower bound for the time that stopping may take.
+    """
+
+    margin_s: float = 1.0
+    _held: dict[JobId, _Held] = field(default_factory=dict)
+
+    def grant(self, leases: Iterable[Lease], *, lease_s: float, heartbeat_s: float, sent_at: float) -> None:
+        """Records claimed leases.
+
+        Args:
+            leases: what the claim returned.
+            lease_s: how long each lasts, over 0.
+            heartbeat_s: how often the job's progress is written, over 0 and under `lease_s`.
+            sent_at: the clock before the claim was sent.
+        """
+        for lease in leases:
+            self._held[lease.job_id] = _Held(
+                lease=lease,
+                lease_s=lease_s,
+                heartbeat_s=heartbeat_s,
+                deadline=sent_at + lease_s,
+                next_beat=sent_at + heartbeat_s,
+            )
+
+    def drop(self, lease: Lease) -> None:
+        """Forgets a lease that was given back or whose job ended; an unknown one is fine."""
+        held = self._held.get(lease.job_id)
+        if held is not None and held.lease == lease:
+            del self._held[lease.job_id]
+
+    def progressed(self, lease: Lease, *, progress: Any | None = None) -> bool:
+        """Notes that the job moved. `progress` is stored with the next renewal.
+
+        Returns: False if this lease is not held any more; the caller must then stop.
+        """
+        held = self._held.get(lease.job_id)
+        if held is None or held.lease != lease:
+            return False
+        held.progressed = True
+        if progress is not None:
+            held.progress = progress
+        return True
+
+    def holds(self, lease: Lease, *, now: float) -> bool:
+        """Whether its holder may still act under this lease."""
+        held = self._held.get(lease.job_id)
+        return held is not None and held.lease == lease and now < held.deadline
+
+    def due(self, *, now: float) -> list[Renewal]:
+        """Takes the renewals to send now, in the order of their ids; answer each batch with `renewed` or `unanswered`.
+
+        A job without progress since its last renewal is not among them (I4), nor is one whose renewal is under way.
+        """
+        renewals = []
+        for held in self._held.values():
+            if now < held.next_beat or held.sent_at is not None or now >= held.deadline:
+                continue
+            if held.progressed:
+                renewals.append(Renewal(held.lease, held.lease_s, held.progress))
+                held.progressed = False
+                held.progress = None
+                held.sent_at = now
+            else:
+                held.next_beat = now + held.heartbeat_s
+        return sorted(renewals, key=lambda renewal: renewal.lease)
+
+    def renewed(self, renewals: Iterable[Renewal], *, kept: Iterable[JobId], now: float) -> list[Lease]:
+        """Notes the database's answer.
+
+        Args:
+            renewals: what `due` gave.
+            kept: the ids of the leases that were extended.
+            now: the clock.
+
+        Returns: the leases that are lost; each is forgotten, and its job must be stopped.
+        """
+        extended, lost = set(kept), []
+        for renewal in renewals:
+            held = self._held.get(renewal.lease.job_id)
+            if held is None or held.lease != renewal.lease or held.sent_at is None:
+                continue
+            if renewal.lease.job_id in extended:
+                held.deadline = held.sent_at + held.lease_s
+                held.next_beat = max(held.sent_at + held.heartbeat_s, now)
+                held.sent_at = None
+            else:
+                del self._held[renewal.lease.job_id]
+                lost.append(renewal.lease)
+        return lost
+
+    def unanswered(self, renewals: Iterable[Renewal], *, now: float) -> None:
+        """Notes that a batch of renewals failed; each is tried again, soon but not at once."""
+        for renewal in renewals:
+            held = self._held.get(renewal.lease.job_id)
+            if held is None or held.lease != renewal.lease:
+                continue
+            held.sent_at = None
+            held.progressed = True
+            if held.progress is None:
+                held.progress = renewal.progress
+            held.next_beat = now + min(1.0, held.heartbeat_s / 4)
+
+    def overdue(self, *, now: float) -> list[tuple[Lease, Loss]]:
+        """Takes the leases whose jobs must be stopped now: one heartbeat before they end (seed: the stall kill).
+
+        Each is given once and stays held until `drop`, so that the job's end can still be written in time.
+        """
+        found = []
+        for held in self._held.values():
+            if now < self._stop_at(held):
+                continue
+            moved = held.progressed or held.sent_at is not None
+            found.append((held.lease, Loss.UNWRITTEN if moved else Loss.STALLED))
+        return found
+
+    def next_look(self) -> float | None:
+        """The earliest time at which `due` or `overdue` may have something; None while nothing is held."""
+        times = (
+            min(self._stop_at(held), held.next_beat if held.sent_at is None else held.deadline)
+            for held in self._held.values()
+        )
+        return min(times, default=None)
+
+    def _stop_at(self, held: _Held) -> float:
+        return held.deadline - max(min(held.heartbeat_s, held.lease_s / 2), min(self.margin_s, held.lease_s / 4))
+
+    def __iter__(self) -> Iterator[Lease]:
+        return (held.lease for held in self._held.values())
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def deadlines(self) -> Mapping[JobId, float]:
+        """When each held lease ends by this holder's clock."""
+        return {job_id: held.deadline for job_id, held in self._held.items()}

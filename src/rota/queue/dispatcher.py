@@ -1,0 +1,146 @@
+"""What a worker decides: which kinds to ask for, and what becomes of a job when its handler returns. Pure.
+
+No clock, no database, no asyncio. The shell (`rota.queue.io.worker`) reports what happened and does what it is told.
+
+Spec: job queue, "How a server takes a job", "Limits".
+"""
+
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from random import Random
+from typing import Any, Final
+
+from rota.errors import PayloadError
+from rota.lease import Loss
+from rota.queue import job as jobs
+from rota.queue.job import Ask, ClaimedJob, Finish, Outcome, Release, Scope
+from rota.queue.kind import Kind
+from rota.queue.payload import cut_text, encode
+
+CLAIM_MAX: Final = 1000
+"""Jobs in one claim. Larger batches gain nothing and hold row locks for longer."""
+
+STALLED: Final = "The job made no progress for the lease time ({lease_s:g} s); its worker stopped it"
+
+
+@dataclass(slots=True)
+class Slots:
+    """How many jobs of each kind run here, and which kinds have room."""
+
+    kinds: Mapping[str, Kind]
+    running: dict[str, int] = field(default_factory=dict)
+    open: bool = True
+    """False once the worker takes no new work."""
+
+    def asks(self) -> list[Ask]:
+        """What to claim now: the kinds with a free slot, at most CLAIM_MAX jobs in all."""
+        if not self.open:
+            return []
+        asks, left = [], CLAIM_MAX
+        for kind in self.kinds.values():
+            free = min(kind.limit - self.running.get(kind.name, 0), left)
+            if free > 0:
+                asks.append(Ask(kind.name, free, kind.lease_s, kind.max_tries))
+                left -= free
+        return asks
+
+    def free_kinds(self) -> list[str]:
+        """The kinds with a free slot."""
+        return [ask.kind for ask in self.asks()]
+
+    def took(self, claimed: Iterable[ClaimedJob]) -> None:
+        """Notes jobs that start."""
+        for job in claimed:
+            self.running[job.kind] = self.running.get(job.kind, 0) + 1
+
+    def left(self, kind: str) -> None:
+        """Notes that a job of this kind has ended or was given back."""
+        assert self.running.get(kind, 0) > 0, f"a slot of {kind} is freed that was not taken"
+        self.running[kind] -= 1
+
+    @property
+    def count(self) -> int:
+        """Jobs that run now."""
+        return sum(self.running.values())
+
+
+def settle(job: ClaimedJob, *, kind: Kind, returned: Any, random: Random) -> Finish | Release:
+    """Decides what becomes of a job whose handler returned.
+
+    Args:
+        job: the claimed job.
+        kind: its settings.
+        returned: an outcome such as `Retry(…)`, or any other value: the job's result.
+        random: for the jitter of waits.
+
+    Returns: what to write.
+    """
+    keyed = job.dedupe_scope is Scope.QUEUED
+    match returned:
+        case None:
+            return Finish(job.lease, Outcome.DONE)
+        case jobs.Retry(after_s, error):
+            return failed_try(job, kind=kind, error=error or "The handler asked for a retry", random=random, after_s=after_s)
+        case jobs.Snooze(after_s, reason):
+            return Release(job.lease, wait_s=max(0.0, after_s), reason=_clean(reason), keyed=keyed)
+        case jobs.Yield():
+            return Release(job.lease, keyed=keyed)
+        case jobs.GiveBack(reason, after_s):
+            return Release(job.lease, wait_s=max(0.0, after_s), reason=_clean(reason), keyed=keyed)
+        case jobs.Fail(reason):
+            return Finish(job.lease, Outcome.FAILED, error=cut_text(reason))
+        case jobs.Cancelled(reason):
+            return Finish(job.lease, Outcome.CANCELLED, error=_clean(reason))
+        case _:
+            try:
+                return Finish(job.lease, Outcome.DONE, result=encode(returned, what="result"))
+            except PayloadError as error:
+                # Trying again would do the work again and end the same way.
+                return Finish(job.lease, Outcome.FAILED, error=cut_text(str(error)))
+
+
+def failed_try(
+    job: ClaimedJob, *, kind: Kind, error: str, random: Random, after_s: float | None = None
+) -> Finish:
+    """A try that failed: again after a wait, or failed for good on the last one."""
+    if job.tries >= job.max_tries:
+        return Finish(job.lease, Outcome.FAILED, error=cut_text(error))
+    wait_s = kind.retry.wait_s(job.tries, random=random) if after_s is None else after_s
+    return Finish(
+        job.lease,
+        Outcome.RETRY,
+        error=cut_text(error),
+        wait_s=max(0.0, wait_s),
+        keyed=job.dedupe_scope is Scope.QUEUED,
+    )
+
+
+def unfit(job: ClaimedJob, error: PayloadError) -> Finish:
+    """A payload that does not fit the handler's type fails the job at once: no later try could end otherwise."""
+    return Finish(job.lease, Outcome.FAILED, error=cut_text(str(error)))
+
+
+def stopped(job: ClaimedJob, *, kind: Kind, loss: Loss, random: Random) -> Finish | None:
+    """A job that its worker had to stop: the try counts. None where the lease is gone and nothing may be written."""
+    if loss is Loss.TAKEN:
+        return None
+    if loss is Loss.STALLED:
+        return failed_try(job, kind=kind, error=STALLED.format(lease_s=kind.lease_s), random=random)
+    return failed_try(
+        job, kind=kind, error="The job's heartbeat could not be written for the lease time; its worker stopped it",
+        random=random,
+    )  # fmt: skip
+
+
+def describe_error(error: BaseException) -> str:
+    """One line for last_error: the type, the message and the place, such as `ValueError: no frame (shop.py:12)`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    message = str(error).strip()
+    return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else cut_text(text)

@@ -1,0 +1,46 @@
+-- Returns jobs to the queue without counting the try: yield, snooze, give back, reject. Fenced by epoch (I3).
+-- A returned job whose queued-scope twin already waits ends done: the twin does the work.
+-- Parameters: $1 ids uuid[] (ascending), $2 epochs bigint[], $3 waits_s float8[] (null: keep run_after and with it
+--   the place in line), $4 reasons text[] (null: keep last_error), $5 now timestamptz or null.
+-- Rows: id, state of each job that was written; one that does not come back was refused: its lease is lost.
+-- Locks: the rows, in the order of the ids, as renew and finish take them.
+-- Index: open_jobs_pkey, one look for each id (the lateral keeps it so whatever the statistics say);
+--   open_jobs_queued_key for a twin.
+WITH given AS MATERIALIZED (
+    SELECT g.*, coalesce($5::timestamptz, now()) AS now
+    FROM unnest($1::uuid[], $2::bigint[], $3::double precision[], $4::text[]) AS g(id, epoch, wait_s, reason)
+), held AS MATERIALIZED (
+    SELECT given.*, CASE WHEN locked.cancel_asked_at IS NOT NULL THEN 'cancelled'
+                         WHEN EXISTS (SELECT FROM :"schema".open_jobs AS twin
+                                      WHERE locked.dedupe_scope = 'queued' AND twin.dedupe_scope = 'queued'
+                                        AND twin.state = 'queued' AND twin.dedupe_key = locked.dedupe_key) THEN 'done'
+                         ELSE 'queued' END AS next_state
+    FROM given CROSS JOIN LATERAL (
+        SELECT o.dedupe_scope, o.dedupe_key, o.cancel_asked_at FROM :"schema".open_jobs AS o
+        WHERE o.id = given.id AND o.lease_epoch = given.epoch AND o.state || '' = 'leased'
+        FOR UPDATE
+    ) AS locked
+), ended AS (
+    DELETE FROM :"schema".open_jobs AS j USING held
+    WHERE j.id = held.id AND held.next_state <> 'queued'
+    RETURNING j.*, held.next_state, held.reason, held.now
+), kept AS (
+    INSERT INTO :"schema".ended_jobs
+        (id, run_after, created_at, started_at, heartbeat_at, finished_at, lease_epoch, priority, tries, max_tries,
+         kind, state, place, tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload,
+         progress, result)
+    SELECT id, run_after, created_at, started_at, heartbeat_at, now, lease_epoch, priority, greatest(tries - 1, 0),
+           max_tries, kind, next_state, place, tenant, dedupe_key, dedupe_scope, leased_by,
+           coalesce(reason, last_error), execution_id, trace, payload, progress, NULL
+    FROM ended
+), back AS (
+    UPDATE :"schema".open_jobs AS j
+    SET state = 'queued',
+        lease_until = NULL,
+        tries = greatest(j.tries - 1, 0),
+        run_after = coalesce(held.now + make_interval(secs => held.wait_s), j.run_after),
+        last_error = coalesce(held.reason, j.last_error)
+    FROM held
+    WHERE j.id = held.id AND held.next_state = 'queued'
+)
+SELECT held.id, held.next_state AS state FROM held

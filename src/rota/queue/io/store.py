@@ -1,0 +1,290 @@
+"""The queue in PostgreSQL: one method for each .sql file, each one statement over arrays.
+
+It holds no rules: the statements do. Whoever reads `sql/claim.sql` and its siblings has read the queue. The same
+methods, over plain dicts, are in `rota.queue.reference`; one conformance suite holds the two together.
+
+Every method raises DatabaseAway if the database does not answer (the same call may go through later) and SchemaError
+if its schema is missing. `now` is for tests; without it the database's clock decides (I5).
+"""
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import asyncpg
+
+from rota.errors import DatabaseAway, JobNotFound
+from rota.ids import Holder, JobId, uuid_v7s
+from rota.io.postgres import Connection, Database, statement
+from rota.lease import Lease, Renewal
+from rota.queue.job import (
+    Ask,
+    ClaimedJob,
+    Enqueued,
+    Finish,
+    JobFilter,
+    JobRow,
+    NewJob,
+    Poll,
+    Release,
+    Retried,
+    Scope,
+    State,
+    Swept,
+)
+from rota.queue.payload import encode
+
+CANCEL_GRACE_S: Final = 30.0
+"""How long a holder has to answer a cancel before the job ends without it."""
+
+SWEEP_MAX: Final = 1000
+Write = TypeVar("Write", Finish, Release)
+KEYED_TRIES: Final = 3
+"""How often a job that met a twin at the same moment is written again; each time the twin is a fact by then."""
+
+
+class Store:
+    """The queue's table family in one schema of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._schema = database.target.schema
+
+    def _sql(self, name: str) -> str:
+        return statement("rota.queue.io.sql", name, self._schema)
+
+    async def _fetch(self, name: str, *args: Any, conn: Connection | None = None) -> list[Any]:
+        return await self.database.fetch(self._sql(name), *args, conn=conn)
+
+    async def enqueue(self, job: NewJob, *, conn: Connection | None = None, now: datetime | None = None) -> Enqueued:
+        """Adds one job, in the connection's transaction if one is given.
+
+        Raises: asyncpg.InvalidParameterValueError for a job that the database refuses.
+        """
+        rows = await self._fetch("enqueue.sql", *one_job(job, now=now), conn=conn)
+        return Enqueued(JobId(rows[0]["id"]), rows[0]["created"])
+
+    async def enqueue_many(
+        self, jobs: Sequence[NewJob], *, conn: Connection | None = None, now: datetime | None = None
+    ) -> list[Enqueued]:
+        """Adds jobs, all or none; the answers come in the order of `jobs`."""
+        if not jobs:
+            return []
+        rows = await self._fetch("enqueue_many.sql", *many_jobs(jobs, now=now), conn=conn)
+        return [Enqueued(JobId(row["id"]), row["created"]) for row in rows]
+
+    async def claim(self, asks: Sequence[Ask], *, holder: Holder, now: datetime | None = None) -> list[ClaimedJob]:
+        """Takes due jobs of the kinds asked for, in the queue's order."""
+        rows = await self._fetch(
+            "claim.sql",
+            [ask.kind for ask in asks],
+            [ask.free for ask in asks],
+            [ask.lease_s for ask in asks],
+            [ask.max_tries for ask in asks],
+            holder,
+            now,
+        )
+        claimed = [_claimed(row) for row in rows]
+        claimed.sort(key=lambda job: job.order)
+        return claimed
+
+    async def renew(self, renewals: Iterable[Renewal], *, now: datetime | None = None) -> dict[JobId, bool]:
+        """Extends leases; the ids of those that hold, each with whether somebody asked to cancel the job."""
+        ordered = sorted(renewals, key=lambda renewal: renewal.lease)
+        rows = await self._fetch(
+            "renew.sql",
+            [renewal.lease.job_id for renewal in ordered],
+            [renewal.lease.epoch for renewal in ordered],
+            [renewal.lease_s for renewal in ordered],
+            [None if renewal.progress is None else encode(renewal.progress) for renewal in ordered],
+            now,
+        )
+        return {JobId(row["id"]): row["cancel_asked"] for row in rows}
+
+    async def finish(self, finishes: Iterable[Finish], *, now: datetime | None = None) -> dict[JobId, State]:
+        """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
+        written: dict[JobId, State] = {}
+        for batch in _apart(finishes):
+            rows = await self._write(
+                "finish.sql",
+                [finish.lease.job_id for finish in batch],
+                [finish.lease.epoch for finish in batch],
+                [finish.outcome.value for finish in batch],
+                [finish.error for finish in batch],
+                [finish.result for finish in batch],
+                [finish.wait_s for finish in batch],
+                now,
+                alone=len(batch) == 1,
+            )
+            written.update((JobId(row["id"]), State(row["state"])) for row in rows)
+        return written
+
+    async def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
+        """Returns jobs to the queue without counting the try; answers like `finish`."""
+        written: dict[JobId, State] = {}
+        for batch in _apart(releases):
+            rows = await self._write(
+                "release.sql",
+                [release.lease.job_id for release in batch],
+                [release.lease.epoch for release in batch],
+                [release.wait_s for release in batch],
+                [release.reason for release in batch],
+                now,
+                alone=len(batch) == 1,
+            )
+            written.update((JobId(row["id"]), State(row["state"])) for row in rows)
+        return written
+
+    async def sweep(
+        self, *, grace_s: float = CANCEL_GRACE_S, limit: int = SWEEP_MAX, now: datetime | None = None
+    ) -> list[Swept]:
+        """Ends leases that ran out, at most `limit`; jobs with a queued-scope key one at a time, behind the others."""
+        rows = await self._fetch("sweep.sql", limit, grace_s, None, now)
+        swept = [_swept(row) for row in rows if row["state"] != State.LEASED]
+        for row in rows:
+            if row["state"] == State.LEASED:
+                # It may have to wait for an uncommitted twin. If that takes too long, a later sweep ends it.
+                with contextlib.suppress(DatabaseAway, asyncpg.UniqueViolationError):
+                    swept += map(_swept, await self._write("sweep.sql", 1, grace_s, row["id"], now, alone=True))
+        return swept
+
+    async def cancel(
+        self, ids: Iterable[JobId], *, reason: str = "Cancelled", now: datetime | None = None
+    ) -> dict[JobId, State]:
+        """Cancels open jobs: CANCELLED at once, or LEASED where the holder was asked to stop."""
+        rows = await self._fetch("cancel.sql", sorted(ids), reason, now)
+        return {JobId(row["id"]): State(row["state"]) for row in rows}
+
+    async def poll(
+        self, kinds: Sequence[str], *, holder: Holder, grace_s: float = CANCEL_GRACE_S, now: datetime | None = None
+    ) -> Poll:
+        """What an idle server needs to know; writes nothing."""
+        row = (await self._fetch("poll.sql", list(kinds), holder, grace_s, now))[0]
+        return Poll(row["next_due_s"], row["expired"], tuple(JobId(found) for found in row["cancels"]))
+
+    async def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
+        """Says that this holder sleeps, so that enqueueing wakes it."""
+        await self._fetch("wait.sql", holder, list(kinds), seconds)
+
+    async def awake(self, holder: Holder) -> None:
+        """Takes back what `wait` said."""
+        await self._fetch("awake.sql", holder)
+
+    async def prune(self, *, keep_s: float, limit: int = 1000, now: datetime | None = None) -> int:
+        """Removes at most `limit` ended jobs that are older than `keep_s` seconds, and says how many."""
+        removed: int = (await self._fetch("prune.sql", keep_s, limit, now))[0]["removed"]
+        return removed
+
+    async def page(
+        self, wanted: JobFilter, *, limit: int, below: JobId | None = None, now: datetime | None = None
+    ) -> list[JobRow]:
+        """One page of jobs, newest first; the next page is `below` the last id of this one."""
+        rows = await self._fetch(
+            "list.sql",
+            None if wanted.kinds is None else list(wanted.kinds),
+            None if wanted.states is None else [state.value for state in wanted.states],
+            wanted.tenant,
+            wanted.older_s,
+            wanted.newer_s,
+            below,
+            limit,
+            now,
+        )
+        return [_row(row) for row in rows]
+
+    async def show(self, lowest: JobId, highest: JobId | None = None, *, limit: int = 10) -> list[JobRow]:
+        """Jobs whole, by id, or all whose ids lie from `lowest` to `highest`."""
+        rows = await self._fetch("show.sql", lowest, highest or lowest, limit)
+        return [_row(row) for row in rows]
+
+    async def retry(self, job_id: JobId, *, now: datetime | None = None) -> Retried:
+        """Puts an ended job back into the queue, or makes a queued one due now.
+
+        Raises: JobNotFound.
+        """
+        rows = await self._fetch("retry.sql", job_id, now)
+        if not rows:
+            raise JobNotFound(f"There is no job {job_id}. It may have ended longer ago than its retention.")
+        holder = rows[0]["holder"]
+        return Retried(job_id, rows[0]["outcome"], None if holder is None else JobId(holder))
+
+    async def _write(self, name: str, *args: Any, alone: bool) -> list[Any]:
+        """A statement that may meet a twin of a queued-scope key at the same moment; by the next try it is a fact."""
+        for _ in range(KEYED_TRIES if alone else 1):
+            try:
+                return await self._fetch(name, *args)
+            except asyncpg.UniqueViolationError as error:
+                met = error
+        raise met
+
+
+def one_job(job: NewJob, *, now: datetime | None = None) -> tuple[Any, ...]:
+    """The parameters of enqueue.sql."""
+    return (
+        job.kind,
+        job.payload,
+        job.priority,
+        job.tenant,
+        job.dedupe.key if job.dedupe else None,
+        job.dedupe.scope.value if job.dedupe else None,
+        job.run_after,
+        job.delay_s,
+        job.max_tries,
+        job.trace,
+        now,
+    )
+
+
+def many_jobs(jobs: Sequence[NewJob], *, now: datetime | None = None) -> tuple[Any, ...]:
+    """The parameters of enqueue_many.sql; a column that no job sets is sent as one null."""
+    columns: list[list[Any] | None] = [list(column) for column in zip(*(one_job(job)[2:-1] for job in jobs), strict=True)]
+    return (
+        [job.kind for job in jobs],
+        [job.payload for job in jobs],
+        *(None if column is None or all(value is None for value in column) else column for column in columns),
+        now,
+    )
+
+
+def ids_now(count: int) -> list[JobId]:
+    """Ids for jobs that are added now, in order."""
+    return [JobId(new) for new in uuid_v7s(count, unix_us=time.time_ns() // 1000)]
+
+
+def _apart(writes: Iterable[Write]) -> list[list[Write]]:
+    """Batches in the order of the ids; a job that may have to wait for a twin goes alone, behind the others."""
+    ordered = sorted(writes, key=lambda write: write.lease)
+    plain = [write for write in ordered if not write.keyed]
+    return ([plain] if plain else []) + [[write] for write in ordered if write.keyed]
+
+
+def _claimed(row: Mapping[str, Any]) -> ClaimedJob:
+    scope = row["dedupe_scope"]
+    return ClaimedJob(
+        lease=Lease(JobId(row["id"]), row["lease_epoch"]),
+        kind=row["kind"],
+        tenant=row["tenant"],
+        payload=row["payload"],
+        priority=row["priority"],
+        tries=row["tries"],
+        max_tries=row["max_tries"],
+        run_after=row["run_after"],
+        created_at=row["created_at"],
+        dedupe_scope=None if scope is None else Scope(scope),
+        progress=row["progress"],
+        trace=row["trace"],
+    )
+
+
+def _swept(row: Mapping[str, Any]) -> Swept:
+    return Swept(Lease(JobId(row["id"]), row["epoch"]), row["kind"], row["holder"], State(row["state"]), row["tries"])
+
+
+def _row(row: Mapping[str, Any]) -> JobRow:
+    values = dict(row)
+    values["id"] = JobId(values["id"])
+    values["state"] = State(values["state"])
+    values["dedupe_scope"] = None if values["dedupe_scope"] is None else Scope(values["dedupe_scope"])
+    return JobRow(**values)

@@ -1,0 +1,69 @@
+"""A kind of job: its settings, and the rules they have to keep. Pure.
+
+What differs between kinds is settings, not code paths: lease, heartbeat, tries, waits, how many run at once.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from rota.errors import SettingsError
+from rota.queue.payload import check_text
+from rota.queue.retry import Fixed, RetryWaits
+
+Isolation = Literal["auto", "async", "thread"]
+
+LEASE_S: Final = 300.0
+"""Seed 003: a lease of 5 minutes, unless progress moves it."""
+HEARTBEAT_S: Final = 30.0
+"""Seed 003: progress is written every 30 seconds."""
+MAX_TRIES: Final = 3
+"""Seed 003."""
+LIMIT: Final = 10
+"""Jobs of one kind at once on one server where nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The settings of one kind.
+
+    Attributes:
+        name: 1 to 200 characters.
+        limit: jobs of this kind at once on one server; 0 keeps the kind off it.
+        lease_s: how long a job may go without progress, 1 to 86,400 seconds.
+        heartbeat_s: how often progress is written; at most half the lease.
+        max_tries: tries before the job fails, 1 to 1,000.
+        retry: how long to wait after a failed try.
+        payload_type: what the handler takes; Any for plain JSON values.
+    """
+
+    name: str
+    limit: int = LIMIT
+    lease_s: float = LEASE_S
+    heartbeat_s: float = HEARTBEAT_S
+    max_tries: int = MAX_TRIES
+    retry: RetryWaits = field(default_factory=Fixed)
+    isolation: Isolation = "auto"
+    payload_type: Any = Any
+
+    def check(self) -> None:
+        """Refuses settings that cannot work.
+
+        Raises: SettingsError that names the kind and the setting.
+        """
+        rules: tuple[tuple[bool, str], ...] = (
+            (1 <= len(self.name) <= 200, "needs a name of 1 to 200 characters"),
+            (0 <= self.limit <= 100_000, f"has limit={self.limit}; give 0 (keeps the kind off) to 100,000"),
+            (1 <= self.lease_s <= 86_400, f"has lease_s={self.lease_s}; give 1 to 86,400 seconds"),
+            (
+                0.1 <= self.heartbeat_s <= self.lease_s / 2,
+                f"has heartbeat_s={self.heartbeat_s} with lease_s={self.lease_s}; "
+                "give at least 0.1 and at most half the lease, so that one lost heartbeat does not stop the job",
+            ),
+            (1 <= self.max_tries <= 1000, f"has max_tries={self.max_tries}; give 1 to 1,000"),
+            (self.isolation in ("auto", "async", "thread"), f"has isolation={self.isolation!r}; give async or thread"),
+            (callable(getattr(self.retry, "wait_s", None)), "has a retry without wait_s; give rota.Fixed or Exponential"),
+        )
+        check_text("The name of a kind", self.name)
+        for kept, fault in rules:
+            if not kept:
+                raise SettingsError(f"Kind {self.name!r} {fault}.")

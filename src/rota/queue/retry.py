@@ -1,0 +1,40 @@
+"""How long a failed try waits before the next one. Pure: the random source is an argument.
+
+Spec: job queue, "Leases, heartbeats and the stall kill" (a wait of 30 seconds; doubling waits with a cap).
+"""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+
+class RetryWaits(Protocol):
+    """Anything with this method can be a kind's `retry`."""
+
+    def wait_s(self, tries: int, *, random: Random) -> float:
+        """Seconds to wait after the try with this number (1 for the first) has failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The same wait after each failed try."""
+
+    seconds: float = 30.0
+
+    def wait_s(self, tries: int, *, random: Random) -> float:
+        return self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Waits that double from `first_s` to `cap_s`, each moved by up to `jitter` of itself (0 to 1) either way."""
+
+    first_s: float = 30.0
+    cap_s: float = 12 * 3600.0
+    jitter: float = 0.1
+
+    def wait_s(self, tries: int, *, random: Random) -> float:
+        # The exponent is bounded so that the power of a job with a thousand tries is still a number.
+        wait = min(self.cap_s, self.first_s * 2.0 ** min(max(tries, 1) - 1, 60))
+        return min(self.cap_s, wait * (1 + self.jitter * (2 * random.random() - 1)))
