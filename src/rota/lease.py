@@ -10,7 +10,7 @@ last write it is not renewed, and the job is stopped one heartbeat before its le
 Spec: job queue, "Leases, heartbeats and the stall kill".
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -183,23 +183,31 @@ class LeaseBook:
             found.append((held.lease, Loss.UNWRITTEN if moved else Loss.STALLED))
         return found
 
+    def ending(self, *, now: float) -> list[Lease]:
+        """The leases that are about to end, with a job that should have stopped by now: the last moment to act."""
+        return [held.lease for held in self._held.values() if now >= held.deadline - self._margin(held) / 2]
+
+    def deadline(self, lease: Lease) -> float:
+        """When this lease ends by this holder's clock; 0.0 if it is not held any more."""
+        held = self._held.get(lease.job_id)
+        return held.deadline if held is not None and held.lease == lease else 0.0
+
     def next_look(self) -> float | None:
-        """The earliest time at which `due` or `overdue` may have something; None while nothing is held."""
+        """The earliest time at which `due`, `overdue` or `ending` may have something; None while nothing is held."""
         times = (
             min(self._stop_at(held), held.next_beat if held.sent_at is None else held.deadline)
             for held in self._held.values()
         )
         return min(times, default=None)
 
+    def _margin(self, held: _Held) -> float:
+        return min(self.margin_s, held.lease_s / 4)
+
     def _stop_at(self, held: _Held) -> float:
-        return held.deadline - max(min(held.heartbeat_s, held.lease_s / 2), min(self.margin_s, held.lease_s / 4))
+        return held.deadline - max(min(held.heartbeat_s, held.lease_s / 2), self._margin(held))
 
     def __iter__(self) -> Iterator[Lease]:
         return (held.lease for held in self._held.values())
 
     def __len__(self) -> int:
         return len(self._held)
-
-    def deadlines(self) -> Mapping[JobId, float]:
-        """When each held lease ends by this holder's clock."""
-        return {job_id: held.deadline for job_id, held in self._held.items()}

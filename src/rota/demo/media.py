@@ -15,10 +15,11 @@ import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final
 
 from rota.demo.files import checked, publish, shown, write_whole, writing
-from rota.demo.probing import PROBE_TIMEOUT_S, ProbeResult, describe, probe
+from rota.demo.probing import PROBE_TIMEOUT_S, describe, probe
+from rota.demo.results import LoudnessResult, ProbeResult, SheetResult, Skipped, TranscodeResult, WaveformResult
 from rota.errors import MediaError
 from rota.io.ffmpeg import Tools, ffmpeg_argv, find_tools, input_args, output_args
 from rota.io.ffmpeg_run import OnProgress, ToolResult, run_tool
@@ -56,49 +57,8 @@ _VIDEO_ENCODERS: Final = {
     "mpeg4": ("-q:v", "4"),
 }
 
+# Filled once for each ffmpeg: what it has does not change while we run.
 _encoders_of: dict[Path, frozenset[str]] = {}
-
-
-class Skipped(TypedDict):
-    """The file has nothing to do this to; `skipped` says what is missing. No file was written."""
-
-    skipped: str
-
-
-class SheetResult(TypedDict):
-    """A contact sheet: the size of the JPEG in pixels and bytes, and the instants shown, in seconds."""
-
-    width: int
-    height: int
-    size_bytes: int
-    at_s: list[float]
-
-
-class LoudnessResult(TypedDict):
-    """EBU R128: integrated loudness (LUFS), range (LU), true peak (dBTP). None: too short or too quiet to tell."""
-
-    integrated_lufs: float | None
-    range_lu: float | None
-    true_peak_dbtp: float | None
-
-
-class TranscodeResult(TypedDict):
-    """A transcode as it lies on disk. `width`, `height` and the encoder of a stream that is not there are None."""
-
-    width: int | None
-    height: int | None
-    video_encoder: str | None
-    audio_encoder: str | None
-    duration_s: float | None
-    size_bytes: int
-
-
-class WaveformResult(TypedDict):
-    """A waveform picture: the size of the PNG in pixels and bytes."""
-
-    width: int
-    height: int
-    size_bytes: int
 
 
 async def contact_sheet(
@@ -270,22 +230,15 @@ async def waveform(
         small = ("-ac", "1", "-ar", str(WAVEFORM_RATE_HZ), "-c:a", "pcm_s16le")
         args = [*input_args(source), "-map", f"0:{facts['audio_index']}", *small, *output_args(samples, muxer="s16le")]
         await _whole_file(ffmpeg_argv(tools, args), source, facts, progress)
-        drawn = await run_tool(
-            ffmpeg_argv(
-                tools,
-                [
-                    *("-f", "s16le", "-ar", str(WAVEFORM_RATE_HZ), "-ac", "1", "-i", f"file:{samples}"),
-                    *(
-                        "-filter_complex",
-                        f"showwavespic=s={width}x{height}:colors={WAVEFORM_COLOUR}:draw=full:filter=peak:scale=sqrt",
-                    ),
-                    *("-frames:v", "1", "-c:v", "rawvideo", "-pix_fmt", "rgba", "-f", "rawvideo", "pipe:1"),
-                ],
-                report_progress=False,
-            ),
-            timeout_s=FRAME_TIMEOUT_S,
-            about=shown(source),
-        )
+        # Peaks, on a square root scale: quiet passages stay visible beside loud ones.
+        picture = f"showwavespic=s={width}x{height}:colors={WAVEFORM_COLOUR}:draw=full:filter=peak:scale=sqrt"
+        args = [
+            *("-f", "s16le", "-ar", str(WAVEFORM_RATE_HZ), "-ac", "1", "-i", f"file:{samples}"),
+            *("-filter_complex", picture),
+            *("-frames:v", "1", "-c:v", "rawvideo", "-pix_fmt", "rgba", "-f", "rawvideo", "pipe:1"),
+        ]
+        argv = ffmpeg_argv(tools, args, report_progress=False)
+        drawn = await run_tool(argv, timeout_s=FRAME_TIMEOUT_S, about=shown(source))
         if len(drawn.stdout) != width * height * 4:
             return Skipped(skipped="no audio")  # the stream is there and holds no sample
         await asyncio.to_thread(write_whole, part, png(drawn.stdout, width=width))

@@ -5,11 +5,12 @@ It reads the head of a file, at most its index at the end; that the rest is ther
 
 import contextlib
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final
 
 import msgspec
 
 from rota.demo.files import checked, shown, size_of
+from rota.demo.results import ProbeResult, StreamFacts
 from rota.errors import MediaError
 from rota.io.ffmpeg import Tools, ffprobe_argv, find_tools
 from rota.io.ffmpeg_run import OnProgress, run_tool
@@ -20,37 +21,6 @@ PROBE_TIMEOUT_S = 60.0  # it reads the start and the end of a file; more means a
 _STATES_LENGTH: Final = frozenset(
     ("aiff", "asf", "au", "avi", "caf", "flac", "flv", "matroska", "mov", "mxf", "ogg", "w64", "wav")
 )
-
-
-class StreamFacts(TypedDict):
-    """One stream: its place in the file, `video`, `audio` or another type, its codec, and one line for people."""
-
-    index: int
-    type: str
-    codec: str
-    summary: str
-
-
-class ProbeResult(TypedDict):
-    """What a file is.
-
-    `width` and `height` are the picture as shown, in square pixels and after rotation; they and `fps` are None without
-    video. Cover art is not video. `audio_duration_s` is None if the file does not state it. `reliable_length` is False
-    if the durations are only ffprobe's estimate.
-    """
-
-    container: str
-    size_bytes: int
-    duration_s: float | None
-    audio_duration_s: float | None
-    reliable_length: bool
-    streams: list[StreamFacts]
-    codecs: list[str]
-    width: int | None
-    height: int | None
-    fps: float | None
-    video_index: int | None
-    audio_index: int | None
 
 
 async def probe(path: Path | str, *, tools: Tools | None = None, progress: OnProgress | None = None) -> ProbeResult:

@@ -61,7 +61,7 @@ _SAMPLES = (
         muxer="wav",
         length_s=10,
         # A low buzz with changing formants in bursts of syllables, and pauses between the sentences.
-        audio="aevalsrc='1.6*(mod(118*t+2*sin(2*t),1)-0.5)*pow(abs(sin(9*t+2*sin(3*t))),1.5)*(0.4+0.6*abs(sin(1.3*t)))"
+        audio="aevalsrc='1.3*(mod(118*t+2*sin(2*t),1)-0.5)*pow(abs(sin(9*t+2*sin(3*t))),1.5)*(0.4+0.6*abs(sin(1.3*t)))"
         "*gt(mod(t,3.3),0.7)':sample_rate=48000,aphaser=speed=0.7:in_gain=0.9:out_gain=0.9,lowpass=f=2600",
         audio_codec=("-c:a", "pcm_s16le"),
     ),

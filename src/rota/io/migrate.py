@@ -118,9 +118,7 @@ async def require_current(target: Target) -> None:
     """
     applied, missing = await status(target)
     if not applied:
-        raise SchemaError(
-            f"The schema {target.schema!r} in {target.shown} does not exist yet. Run: rota migrate up"
-        )
+        raise SchemaError(f"The schema {target.schema!r} in {target.shown} does not exist yet. Run: rota migrate up")
     if missing:
         names = ", ".join(f"{step.number:04}_{step.name}" for step in missing)
         raise SchemaError(f"The schema {target.schema!r} in {target.shown} lacks {names}. Run: rota migrate up")

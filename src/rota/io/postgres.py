@@ -37,7 +37,7 @@ _AWAY: Final = (
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
+    asyncpg.exceptions.InterfaceError,
     asyncpg.exceptions.AdminShutdownError,
     asyncpg.exceptions.CrashShutdownError,
     asyncpg.exceptions.CannotConnectNowError,
@@ -76,8 +76,10 @@ def statement(package: str, name: str, schema: str) -> str:
 def fill_in(text: str, *, schema: str) -> str:
     """Puts the names of this schema and of its channel into SQL text."""
     check_schema_name(schema)
-    return text.replace(':"schema"', f'"{schema}"').replace(":'schema'", f"'{schema}'").replace(
-        ":'channel'", f"'{channel(schema)}'"
+    return (
+        text.replace(':"schema"', f'"{schema}"')
+        .replace(":'schema'", f"'{schema}'")
+        .replace(":'channel'", f"'{channel(schema)}'")
     )
 
 

@@ -23,6 +23,7 @@ CLAIM_MAX: Final = 1000
 """Jobs in one claim. Larger batches gain nothing and hold row locks for longer."""
 
 STALLED: Final = "The job made no progress for the lease time ({lease_s:g} s); its worker stopped it"
+UNWRITTEN: Final = "The job's heartbeat could not be written for the lease time; its worker stopped it"
 
 
 @dataclass(slots=True)
@@ -82,7 +83,9 @@ def settle(job: ClaimedJob, *, kind: Kind, returned: Any, random: Random) -> Fin
         case None:
             return Finish(job.lease, Outcome.DONE)
         case jobs.Retry(after_s, error):
-            return failed_try(job, kind=kind, error=error or "The handler asked for a retry", random=random, after_s=after_s)
+            return failed_try(
+                job, kind=kind, error=error or "The handler asked for a retry", random=random, after_s=after_s
+            )
         case jobs.Snooze(after_s, reason):
             return Release(job.lease, wait_s=max(0.0, after_s), reason=_clean(reason), keyed=keyed)
         case jobs.Yield():
@@ -101,9 +104,7 @@ def settle(job: ClaimedJob, *, kind: Kind, returned: Any, random: Random) -> Fin
                 return Finish(job.lease, Outcome.FAILED, error=cut_text(str(error)))
 
 
-def failed_try(
-    job: ClaimedJob, *, kind: Kind, error: str, random: Random, after_s: float | None = None
-) -> Finish:
+def failed_try(job: ClaimedJob, *, kind: Kind, error: str, random: Random, after_s: float | None = None) -> Finish:
     """A try that failed: again after a wait, or failed for good on the last one."""
     if job.tries >= job.max_tries:
         return Finish(job.lease, Outcome.FAILED, error=cut_text(error))
@@ -122,16 +123,41 @@ def unfit(job: ClaimedJob, error: PayloadError) -> Finish:
     return Finish(job.lease, Outcome.FAILED, error=cut_text(str(error)))
 
 
-def stopped(job: ClaimedJob, *, kind: Kind, loss: Loss, random: Random) -> Finish | None:
-    """A job that its worker had to stop: the try counts. None where the lease is gone and nothing may be written."""
-    if loss is Loss.TAKEN:
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a handler ended that did not end by itself; several may be true."""
+
+    loss: Loss | None = None
+    cancel_asked: bool = False
+    given_back: bool = False
+    over: bool = False
+    """Its lease has ended by the holder's clock."""
+
+
+def stopped(job: ClaimedJob, *, kind: Kind, why: Stop, random: Random) -> Finish | Release | None:
+    """A job that was stopped. None where the lease is gone and nothing may be written."""
+    if why.loss is Loss.TAKEN:
         return None
-    if loss is Loss.STALLED:
+    if why.cancel_asked:
+        return Finish(job.lease, Outcome.CANCELLED)
+    if why.loss is Loss.STALLED:
         return failed_try(job, kind=kind, error=STALLED.format(lease_s=kind.lease_s), random=random)
-    return failed_try(
-        job, kind=kind, error="The job's heartbeat could not be written for the lease time; its worker stopped it",
-        random=random,
-    )  # fmt: skip
+    if why.loss is Loss.UNWRITTEN or why.over:
+        return failed_try(job, kind=kind, error=UNWRITTEN, random=random)
+    if why.given_back:
+        return give_back(job)
+    return failed_try(job, kind=kind, error="The handler was cancelled by its own code", random=random)
+
+
+def could_not_stop(job: ClaimedJob, *, kind: Kind, random: Random) -> Finish:
+    """A stalled job whose thread or blocked loop could not be stopped: its process ends, and only then may it go on."""
+    error = STALLED.format(lease_s=kind.lease_s) + " by ending the process"
+    return failed_try(job, kind=kind, error=error, random=random)
+
+
+def give_back(job: ClaimedJob, *, wait_s: float | None = None) -> Release:
+    """A job that a stopping server returns; it counts no try and keeps its place in line unless it has to wait."""
+    return Release(job.lease, wait_s=wait_s, keyed=job.dedupe_scope is Scope.QUEUED)
 
 
 def describe_error(error: BaseException) -> str:

@@ -61,7 +61,10 @@ class Kind:
             ),
             (1 <= self.max_tries <= 1000, f"has max_tries={self.max_tries}; give 1 to 1,000"),
             (self.isolation in ("auto", "async", "thread"), f"has isolation={self.isolation!r}; give async or thread"),
-            (callable(getattr(self.retry, "wait_s", None)), "has a retry without wait_s; give rota.Fixed or Exponential"),
+            (
+                callable(getattr(self.retry, "wait_s", None)),
+                "has a retry without wait_s; give rota.Fixed or Exponential",
+            ),
         )
         check_text("The name of a kind", self.name)
         for kept, fault in rules:

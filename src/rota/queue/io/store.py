@@ -239,7 +239,9 @@ def one_job(job: NewJob, *, now: datetime | None = None) -> tuple[Any, ...]:
 
 def many_jobs(jobs: Sequence[NewJob], *, now: datetime | None = None) -> tuple[Any, ...]:
     """The parameters of enqueue_many.sql; a column that no job sets is sent as one null."""
-    columns: list[list[Any] | None] = [list(column) for column in zip(*(one_job(job)[2:-1] for job in jobs), strict=True)]
+    columns: list[list[Any] | None] = [
+        list(column) for column in zip(*(one_job(job)[2:-1] for job in jobs), strict=True)
+    ]
     return (
         [job.kind for job in jobs],
         [job.payload for job in jobs],

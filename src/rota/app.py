@@ -1,0 +1,425 @@
+"""What a user's program holds: its handlers, and the way to enqueue. The one module that knows all parts.
+
+app = rota.App()
+
+@app.job(limit=4)
+async def thumbnail(ctx: rota.Context, job: Thumbnail) -> dict: ...
+
+await app.enqueue(thumbnail, Thumbnail("a.mp4"), conn=conn)
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, TypeVar, overload
+
+from rota import settings as settings_module
+from rota.errors import EnqueueError, SettingsError
+from rota.ids import JobId
+from rota.io import migrate
+from rota.io.embedded import EmbeddedPostgres
+from rota.io.postgres import Database, Target, statement
+from rota.queue.handler import Handler, make_handler
+from rota.queue.io import bulk, callers
+from rota.queue.io.store import Store, many_jobs, one_job
+from rota.queue.io.worker import Worker, WorkerOptions
+from rota.queue.job import Dedupe, Enqueued, NewJob, State
+from rota.queue.kind import Isolation, Kind
+from rota.queue.payload import check_text, encode
+from rota.queue.retry import Fixed, RetryWaits
+from rota.settings import Settings
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+KindOrHandler = str | Callable[..., Any]
+
+EMBEDDED = "embedded:"
+PRIORITY_MAX = 2**31 - 1
+
+
+class App:
+    """A program's handlers and its queue.
+
+    Nothing is opened until it is needed; `start` and `stop` may be called twice and in any order, and the app is an
+    async context manager that does both.
+
+    Args:
+        dsn: the database; else ROTA_DSN or rota.toml. `embedded:FOLDER` runs a PostgreSQL of its own from a folder.
+        schema: where Rota's tables live.
+        settings: all settings, already read; else they are read when first needed.
+    """
+
+    def __init__(self, *, dsn: str | None = None, schema: str | None = None, settings: Settings | None = None) -> None:
+        self._flags: Mapping[str, Any] = {"dsn": dsn, "schema": schema}
+        self._given = settings
+        self._functions: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {}
+        self._kinds: dict[Callable[..., Any], str] = {}
+        self._database: Database | None = None
+        self._embedded: EmbeddedPostgres | None = None
+        self._starting = asyncio.Lock()
+        self.sync = SyncApp(self)
+
+    def override(self, **flags: Any) -> Self:
+        """Puts settings over those of the file and the environment, as a command line does; before the first use."""
+        self._flags = {**self._flags, **{name: value for name, value in flags.items() if value is not None}}
+        if self._given is not None:
+            self._given = replace(self._given, **flags)
+        for cached in ("settings", "handlers"):
+            self.__dict__.pop(cached, None)
+        return self
+
+    # Handlers
+
+    @overload
+    def job(self, name: Function, /) -> Function: ...
+
+    @overload
+    def job(
+        self,
+        name: str | None = None,
+        /,
+        *,
+        limit: int | None = None,
+        lease_s: float | None = None,
+        heartbeat_s: float | None = None,
+        max_tries: int | None = None,
+        retry: RetryWaits | None = None,
+        isolation: Isolation = "auto",
+        payload: Any = Any,
+    ) -> Callable[[Function], Function]: ...
+
+    def job(
+        self,
+        name: str | Callable[..., Any] | None = None,
+        /,
+        *,
+        limit: int | None = None,
+        lease_s: float | None = None,
+        heartbeat_s: float | None = None,
+        max_tries: int | None = None,
+        retry: RetryWaits | None = None,
+        isolation: Isolation = "auto",
+        payload: Any = Any,
+    ) -> Any:
+        """Makes a function the handler of a kind; the function itself stays as it is.
+
+        Args:
+            name: the kind; else the function's name.
+            limit: jobs of this kind at once on one server; 0 keeps it off. Settings (ROTA_LIMIT_<KIND>) go first.
+            lease_s: how long a job may go without progress, in seconds.
+            heartbeat_s: how often its progress is written; at most half the lease.
+            max_tries: tries before it fails.
+            retry: how long to wait after a failed try: `rota.Fixed(…)`, `rota.Exponential(…)`.
+            isolation: `async` or `thread`; `auto` takes what the function is.
+            payload: the type to decode into; else the annotation of the second parameter.
+
+        Raises: SettingsError if two functions want the same kind; other faults show when the app is first used.
+        """
+        if callable(name):
+            return self.job()(name)
+
+        def register(function: Function) -> Function:
+            kind = name or getattr(function, "__name__", "")
+            check_text("The name of a kind", kind)
+            if not kind or len(kind) > 200:
+                raise SettingsError(f"{kind[:50]!r} is no name for a kind: give 1 to 200 characters.")
+            if kind in self._functions:
+                raise SettingsError(f"Two handlers want the kind {kind!r}. Give one of them another name.")
+            self._functions[kind] = (
+                function,
+                {
+                    "limit": limit, "lease_s": lease_s, "heartbeat_s": heartbeat_s, "max_tries": max_tries,
+                    "retry": retry, "isolation": isolation, "payload_type": payload,
+                },
+            )  # fmt: skip
+            self._kinds[function] = kind
+            self.__dict__.pop("handlers", None)
+            return function
+
+        return register
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings of this program, read once.
+
+        Raises: SettingsError that names the setting and its source.
+        """
+        return self._given or settings_module.load(flags=self._flags)
+
+    @cached_property
+    def handlers(self) -> dict[str, Handler]:
+        """The handlers by kind, with defaults and limits from the settings.
+
+        Raises: SettingsError that names the kind, or the limit that names no kind.
+        """
+        settings = self.settings
+        handlers = {}
+        for name, (function, options) in self._functions.items():
+            own = {key: value for key, value in options.items() if value is not None}
+            lease_s = own.get("lease_s", settings.lease_s)
+            kind = Kind(
+                name=name,
+                **{
+                    "limit": settings.limit,
+                    "lease_s": lease_s,
+                    # A short lease brings its heartbeat with it, unless the kind says otherwise.
+                    "heartbeat_s": min(settings.heartbeat_s, lease_s / 3),
+                    "max_tries": settings.max_tries,
+                    "retry": Fixed(),
+                    **own,
+                },
+            )
+            limit = settings_module.limit_of(settings, name)
+            handlers[name] = make_handler(function, kind=kind if limit is None else replace(kind, limit=limit))
+        unknown = settings_module.unknown_limits(settings, list(handlers))
+        if unknown:
+            known = ", ".join(sorted(handlers)) or "none"
+            raise SettingsError(f"{unknown[0]} limits a kind that this program does not have. Its kinds: {known}.")
+        return handlers
+
+    # The database
+
+    @property
+    def target(self) -> Target:
+        """The database of this program; an embedded one is started first.
+
+        Raises: SettingsError, EmbeddedError.
+        """
+        dsn = self.settings.require_dsn()
+        if dsn.startswith(EMBEDDED):
+            if self._embedded is None:
+                self._embedded = EmbeddedPostgres(Path(dsn.removeprefix(EMBEDDED)).expanduser())
+            dsn = self._embedded.start()
+        return Target(dsn, schema=self.settings.schema, pooler=self.settings.pooler)
+
+    async def database(self) -> Database:
+        """The program's own pool, opened when first asked for.
+
+        Raises: DatabaseAway, DatabaseError, SettingsError.
+        """
+        async with self._starting:
+            if self._database is None:
+                database = Database(self.target, size=self.settings.pool_size)
+                await database.start()
+                self._database = database
+            return self._database
+
+    async def store(self) -> Store:
+        """The queue itself, for tools."""
+        return Store(await self.database())
+
+    async def start(self) -> None:
+        """Opens the database and checks that its schema is this program's.
+
+        Raises: DatabaseAway, DatabaseError, SchemaError, SettingsError.
+        """
+        await self.database()
+        await migrate.require_current(self.target)
+
+    async def stop(self) -> None:
+        """Closes what was opened."""
+        database, self._database = self._database, None
+        if database is not None:
+            await database.stop()
+        embedded, self._embedded = self._embedded, None
+        if embedded is not None:
+            embedded.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # Enqueueing
+
+    def new(
+        self,
+        kind: KindOrHandler,
+        payload: Any = None,
+        *,
+        priority: int = 0,
+        tenant: str | None = None,
+        dedupe: Dedupe | None = None,
+        run_after: datetime | None = None,
+        delay_s: float | None = None,
+        max_tries: int | None = None,
+    ) -> NewJob:
+        """Describes a job to add, checked but not sent; for `enqueue_many`. See `enqueue` for the arguments."""
+        name = self._name_of(kind)
+        if not name or len(name) > 200:
+            raise EnqueueError(f"{name[:50]!r} is no kind: give a name of 1 to 200 characters.")
+        for what, text in (("kind", name), ("tenant", tenant), ("dedupe key", dedupe.key if dedupe else None)):
+            check_text(what, text)
+        if dedupe is not None and not 1 <= len(dedupe.key) <= 500:
+            raise EnqueueError("A dedupe key has 1 to 500 characters.")
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_MAX:
+            raise EnqueueError(f"priority={priority!r} is no good: give a whole number; higher runs first.")
+        if run_after is not None and run_after.tzinfo is None:
+            raise EnqueueError("run_after has no time zone: give one, such as datetime.now(UTC) + timedelta(hours=1).")
+        if run_after is not None and delay_s is not None:
+            raise EnqueueError("Give run_after or delay_s, not both.")
+        if delay_s is not None and not 0 <= delay_s <= 3_155_760_000:
+            raise EnqueueError(f"delay_s={delay_s!r} is no good: give seconds from 0 to 3,155,760,000.")
+        if max_tries is not None and not 1 <= max_tries <= 1000:
+            raise EnqueueError(f"max_tries={max_tries!r} is no good: give 1 to 1,000.")
+        if max_tries is None and name in self._functions:
+            max_tries = self._functions[name][1]["max_tries"]
+        return NewJob(
+            kind=name,
+            payload="{}" if payload is None else encode(payload),
+            priority=priority,
+            tenant=tenant,
+            dedupe=dedupe,
+            run_after=run_after,
+            delay_s=delay_s,
+            max_tries=max_tries,
+        )
+
+    async def enqueue(
+        self,
+        kind: KindOrHandler,
+        payload: Any = None,
+        *,
+        conn: Any = None,
+        priority: int = 0,
+        tenant: str | None = None,
+        dedupe: Dedupe | None = None,
+        run_after: datetime | None = None,
+        delay_s: float | None = None,
+        max_tries: int | None = None,
+    ) -> Enqueued:
+        """Adds one job.
+
+        Args:
+            kind: a handler of this app, or a kind by name (of this program or another).
+            payload: JSON values, a dataclass, a pydantic model, …; None for none.
+            conn: a connection of yours (asyncpg, psycopg, SQLAlchemy): the job is added in its transaction and exists
+                if and when that commits. Without it the job is committed when this returns.
+            priority: higher runs first.
+            tenant: whose work it is.
+            dedupe: `rota.open_key(…)`, `rota.queued_key(…)` or `rota.forever_key(…)`.
+            run_after: not before this time (with a time zone).
+            delay_s: not before so many seconds from now, by the database's clock.
+            max_tries: 1 to 1,000; else the kind's.
+
+        Returns: `id`, and `created`: False if another job holds the key; `id` is then that job's.
+
+        Raises: PayloadError with the field's path; EnqueueError; without `conn` also DatabaseAway and its kin.
+        """
+        job = self.new(
+            kind, payload, priority=priority, tenant=tenant, dedupe=dedupe, run_after=run_after, delay_s=delay_s,
+            max_tries=max_tries,
+        )  # fmt: skip
+        if conn is None:
+            return await (await self.store()).enqueue(job)
+        rows = await callers.fetch_on(conn, self._sql("enqueue.sql"), one_job(job), schema=self.settings.schema)
+        return _answer(rows[0])
+
+    async def enqueue_many(self, jobs: Sequence[NewJob], *, conn: Any = None) -> list[Enqueued]:
+        """Adds many jobs, all or none, much faster than one by one; make them with `app.new(…)`.
+
+        Args:
+            jobs: what to add, of any kinds.
+            conn: as for `enqueue`.
+
+        Returns: for each job, in order, its id and whether it was created; if not, the id is of the job that holds
+            the key.
+
+        Raises: as `enqueue`.
+        """
+        if not jobs:
+            return []
+        if conn is None:
+            database = await self.database()
+            async with database.acquire() as own, own.transaction():
+                return await self.enqueue_many(jobs, conn=own)
+        return await bulk.copy_on(conn, jobs, schema=self.settings.schema)
+
+    async def cancel(self, job_id: JobId, *, reason: str = "Cancelled by the program") -> State | None:
+        """Cancels a job: CANCELLED if it was queued, LEASED if its worker was asked to stop, None if it has ended."""
+        return (await (await self.store()).cancel([job_id], reason=reason)).get(job_id)
+
+    # Working
+
+    def worker(self, *, ends_process: bool = False) -> Worker:
+        """A worker for this app's handlers; `await worker.run()` works until `worker.stop()`.
+
+        Args:
+            ends_process: the process is the worker's own and ends right after `run`.
+
+        Raises: SettingsError.
+        """
+        handlers = self.handlers
+        if not handlers:
+            raise SettingsError("This app has no handlers: there is nothing to work on. Decorate one with @app.job.")
+        settings = self.settings
+        return Worker(
+            handlers,
+            target=replace(self.target, application="rota worker"),
+            options=WorkerOptions(
+                poll_s=settings.poll_s,
+                stop_grace_s=settings.stop_grace_s,
+                keep_s=settings.keep_days * 86_400,
+                job_pool_size=settings.job_pool_size,
+                ends_process=ends_process,
+            ),
+        )
+
+    def _name_of(self, kind: KindOrHandler) -> str:
+        if isinstance(kind, str):
+            return kind
+        name = self._kinds.get(kind)
+        if name is None:
+            shown = getattr(kind, "__name__", repr(kind))
+            raise EnqueueError(
+                f"{shown} is no handler of this app. Decorate it with @app.job, or give the kind's name."
+            )
+        return name
+
+    def _sql(self, name: str) -> str:
+        return statement("rota.queue.io.sql", name, self.settings.schema)
+
+
+class SyncApp:
+    """`app.sync`: the same words for programs without asyncio. `conn` is a psycopg, SQLAlchemy or Django connection."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def enqueue(
+        self,
+        kind: KindOrHandler,
+        payload: Any = None,
+        *,
+        conn: Any,
+        priority: int = 0,
+        tenant: str | None = None,
+        dedupe: Dedupe | None = None,
+        run_after: datetime | None = None,
+        delay_s: float | None = None,
+        max_tries: int | None = None,
+    ) -> Enqueued:
+        """Adds one job in the transaction of `conn`; see `App.enqueue`."""
+        job = self._app.new(
+            kind, payload, priority=priority, tenant=tenant, dedupe=dedupe, run_after=run_after, delay_s=delay_s,
+            max_tries=max_tries,
+        )  # fmt: skip
+        schema = self._app.settings.schema
+        text = statement("rota.queue.io.sql", "enqueue.sql", schema)
+        return _answer(callers.fetch_on_sync(conn, text, one_job(job), schema=schema)[0])
+
+    def enqueue_many(self, jobs: Sequence[NewJob], *, conn: Any) -> list[Enqueued]:
+        """Adds many jobs, all or none, in the transaction of `conn`; see `App.enqueue_many`."""
+        if not jobs:
+            return []
+        schema = self._app.settings.schema
+        text = statement("rota.queue.io.sql", "enqueue_many.sql", schema)
+        return list(map(_answer, callers.fetch_on_sync(conn, text, many_jobs(jobs), schema=schema)))
+
+
+def _answer(row: Mapping[str, Any]) -> Enqueued:
+    return Enqueued(JobId(row["id"]), row["created"])

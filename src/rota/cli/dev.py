@@ -1,0 +1,54 @@
+"""`rota dev`: a database, its schema and the workers of a program in one process tree, for a laptop."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rota.app import EMBEDDED, App
+from rota.cli.options import load_app, read_settings
+from rota.cli.output import out
+from rota.cli.worker import KILL_AFTER_S, on_signals, run, supervise, worker_commands
+from rota.io import log, migrate
+
+DEFAULT_FOLDER = ".rota"
+
+
+def dev(
+    program: Annotated[
+        str | None,
+        typer.Argument(help="module:attribute of your rota.App; without it, the database alone", metavar="APP"),
+    ] = None,
+    processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 1,
+    folder: Annotated[Path, typer.Option("--folder", help="Where the database lives.")] = Path(DEFAULT_FOLDER),
+    dsn: Annotated[str | None, typer.Option("--dsn", help="Use this database in place of an embedded one.")] = None,
+) -> None:
+    """Start an embedded PostgreSQL, bring its schema up to date, and run the workers of a program. Ctrl-C ends all."""
+    settings = read_settings(dsn=dsn)
+    if settings.dsn is None:
+        settings = read_settings(dsn=f"{EMBEDDED}{folder}")
+    log.setup(settings)
+    base = App(settings=settings)
+    if program is not None:
+        # Faults of the program show before a database is started.
+        load_app(program).override(dsn=settings.dsn).handlers  # noqa: B018
+    sys.exit(run(_run(base, program=program, processes=processes)))
+
+
+async def _run(base: App, *, program: str | None, processes: int) -> int:
+    try:
+        target = base.target
+        for step in await migrate.up(target):
+            out.print(f"applied {step.number:04}_{step.name}")
+        out.print(f"ROTA_DSN='{target.dsn}'", soft_wrap=True)
+        if program is None:
+            stopping = asyncio.Event()
+            on_signals(stopping.set)
+            await stopping.wait()
+            return 0
+        commands = worker_commands(program, count=processes, dsn=target.dsn, schema=target.schema)
+        return await supervise(commands, grace_s=base.settings.stop_grace_s + KILL_AFTER_S)
+    finally:
+        await base.stop()

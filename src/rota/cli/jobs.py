@@ -1,0 +1,234 @@
+"""`rota jobs`: look at jobs, and put them right."""
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+from rich.text import Text
+
+from rota.app import App
+from rota.cli import output
+from rota.cli.options import Dsn, Json, Schema, read_settings
+from rota.errors import JobNotFound, SettingsError
+from rota.ids import JobId
+from rota.queue.io.store import Store
+from rota.queue.job import JobFilter, JobRow, State
+
+app = typer.Typer(help="Look at jobs, and put them right.", no_args_is_help=True, rich_markup_mode=None)
+Ids = Annotated[list[str], typer.Argument(help="Job ids, or their first digits (8 or more).", metavar="ID…")]
+PREFIX_DIGITS_MIN = 8
+
+
+def _run(work: Callable[[Store], Awaitable[None]], *, dsn: str | None, schema: str | None) -> None:
+    async def run() -> None:
+        async with App(settings=read_settings(dsn=dsn, schema=schema)) as program:
+            await work(await program.store())
+
+    asyncio.run(run())
+
+
+@app.command("list")
+def list_jobs(
+    kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this kind; may be repeated.")] = None,
+    state: Annotated[list[State] | None, typer.Option("--state", help="Only this state; may be repeated.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
+    older: Annotated[str | None, typer.Option("--older", help="Added longer ago than this: 90s, 15m, 2h, 3d.")] = None,
+    newer: Annotated[str | None, typer.Option("--newer", help="Added within this time.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 20,
+    after: Annotated[str | None, typer.Option("--after", help="Go on below this job: the next page.")] = None,
+    as_json: Json = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """List jobs, newest first."""
+    wanted = JobFilter(
+        kinds=tuple(kind) if kind else None,
+        states=tuple(state) if state else None,
+        tenant=tenant,
+        older_s=_age(older, "--older"),
+        newer_s=_age(newer, "--newer"),
+    )
+
+    async def work(store: Store) -> None:
+        below = None if after is None else (await _find(store, after)).id
+        rows = await store.page(wanted, limit=limit + 1, below=below)
+        more, rows = len(rows) > limit, rows[:limit]
+        if as_json:
+            output.print_json(
+                {"jobs": [_plain(row, whole=False) for row in rows], "next": str(rows[-1].id) if more else None}
+            )
+            return
+        if not rows:
+            output.out.print("No jobs" + (" like that." if wanted != JobFilter() or after else " yet."))
+            return
+        shown = output.table("id", "kind", "state", "tries", "added", "about", right=("tries",))
+        for row in rows:
+            shown.add_row(
+                str(row.id), output.plain(row.kind), output.state(row.state), f"{row.tries}/{row.max_tries or '–'}",
+                output.between(row.created_at, row.now), _about(row),
+            )  # fmt: skip
+        output.out.print(shown)
+        if more:
+            output.out.print(f"More: --after {rows[-1].id}", style="dim")
+
+    _run(work, dsn=dsn, schema=schema)
+
+
+@app.command()
+def show(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Show jobs whole."""
+
+    async def work(store: Store) -> None:
+        rows = [await _find(store, job_id) for job_id in ids]
+        if as_json:
+            output.print_json([_plain(row, whole=True) for row in rows])
+            return
+        for number, row in enumerate(rows):
+            if number:
+                output.out.print()
+            _print_job(row)
+
+    _run(work, dsn=dsn, schema=schema)
+
+
+@app.command()
+def retry(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Run ended jobs again, with their tries at 0; a queued job that waits for its time becomes due."""
+
+    async def work(store: Store) -> None:
+        answers = [await store.retry((await _find(store, job_id)).id) for job_id in ids]
+        if as_json:
+            output.print_json([dataclasses.asdict(answer) for answer in answers])
+        for answer in answers:
+            words = {
+                "queued": "is queued",
+                "leased": "runs now; it was left alone",
+                "done": "is done; enqueue a new job to do it again",
+                "held": f"was left as it is: job {answer.holder} holds its key",
+            }[answer.outcome]
+            if not as_json:
+                output.out.print(f"{answer.id} {words}")
+        if any(answer.outcome != "queued" for answer in answers):
+            raise typer.Exit(1)
+
+    _run(work, dsn=dsn, schema=schema)
+
+
+@app.command()
+def cancel(
+    ids: Ids,
+    reason: Annotated[str, typer.Option("--reason", help="Kept with the job.")] = "Cancelled by an operator",
+    as_json: Json = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Cancel jobs: a queued one at once, a running one as soon as its worker answers."""
+
+    async def work(store: Store) -> None:
+        found = [(await _find(store, job_id)) for job_id in ids]
+        states = await store.cancel([row.id for row in found], reason=reason)
+        if as_json:
+            output.print_json([{"id": str(row.id), "state": states.get(row.id, row.state)} for row in found])
+        for row in found:
+            state = states.get(row.id)
+            words = {
+                State.CANCELLED: "is cancelled",
+                State.LEASED: f"runs on {row.leased_by}, which was asked to stop it",
+                None: f"has ended before: {row.state}",
+            }[state]
+            if not as_json:
+                output.out.print(f"{row.id} {words}")
+        if any(row.id not in states for row in found):
+            raise typer.Exit(1)
+
+    _run(work, dsn=dsn, schema=schema)
+
+
+async def _find(store: Store, text: str) -> JobRow:
+    """The one job with this id, or whose id begins with these digits."""
+    digits = text.lower().replace("-", "").strip()
+    if len(digits) > 32 or any(char not in "0123456789abcdef" for char in digits) or len(digits) < PREFIX_DIGITS_MIN:
+        raise SettingsError(f"{text!r} is no job id: give the id, or at least its first {PREFIX_DIGITS_MIN} digits.")
+    rows = await store.show(JobId(UUID(digits.ljust(32, "0"))), JobId(UUID(digits.ljust(32, "f"))), limit=2)
+    if not rows:
+        raise JobNotFound(f"There is no job {text}. It may have ended longer ago than its retention.")
+    if len(rows) > 1:
+        raise SettingsError(f"More than one job begins with {text}: give more digits.")
+    return rows[0]
+
+
+def _about(row: JobRow) -> Text:
+    """The one thing to know about a job in a list."""
+    if row.state is State.LEASED:
+        progress = json.loads(row.progress) if row.progress else {}
+        fraction = progress.get("fraction") if isinstance(progress, dict) else None
+        share = "" if fraction is None else f"{fraction:.0%}, "
+        return output.plain(f"{share}on {row.leased_by}, last progress {output.between(row.heartbeat_at, row.now)}")
+    if row.state is State.QUEUED and row.run_after > row.now:
+        return output.plain(f"due {output.between(row.run_after, row.now)}. {row.last_error or ''}")
+    if row.finished_at is not None and not row.last_error and row.started_at is not None:
+        return output.plain(f"took {output.duration((row.finished_at - row.started_at).total_seconds())}")
+    return output.plain(row.last_error)
+
+
+def _print_job(row: JobRow) -> None:
+    facts: list[tuple[str, Any]] = [
+        ("kind", row.kind),
+        ("state", output.state(row.state)),
+        ("tenant", row.tenant),
+        ("priority", row.priority),
+        ("tries", f"{row.tries} of {row.max_tries or 'the default of its kind'}"),
+        ("added", _time(row.created_at, row)),
+        ("due", _time(row.run_after, row) if row.state is State.QUEUED else None),
+        ("started", _time(row.started_at, row)),
+        ("ended", _time(row.finished_at, row)),
+        ("holder", row.leased_by),
+        ("lease until", _time(row.lease_until, row)),
+        ("epoch", row.lease_epoch or None),
+        ("last progress", _time(row.heartbeat_at, row)),
+        ("cancel asked", _time(row.cancel_asked_at, row)),
+        ("key", f"{row.dedupe_key} ({row.dedupe_scope})" if row.dedupe_key else None),
+        ("error", row.last_error),
+        ("progress", row.progress),
+        ("payload", row.payload),
+        ("result", row.result),
+    ]
+    output.out.print(Text(str(row.id), style="bold"))
+    shown = output.table("name", "value")
+    shown.show_header = False
+    shown.columns[1].no_wrap = False
+    shown.columns[1].overflow = "fold"
+    for name, value in facts:
+        if value is not None:
+            shown.add_row(Text(name, style="dim"), value if isinstance(value, Text) else output.plain(str(value)))
+    output.out.print(shown)
+
+
+def _time(when: Any, row: JobRow) -> str | None:
+    return None if when is None else f"{when:%Y-%m-%d %H:%M:%S} UTC ({output.between(when, row.now)})"
+
+
+def _plain(row: JobRow, *, whole: bool) -> dict[str, Any]:
+    values = dataclasses.asdict(row)
+    for name in ("progress", "payload", "result"):
+        if values[name] is not None:
+            values[name] = json.loads(values[name])
+    if not whole:
+        for name in ("payload", "result", "trace", "execution_id"):
+            del values[name]
+    for name, value in values.items():
+        if hasattr(value, "isoformat"):
+            values[name] = value.isoformat()
+    values["id"] = str(row.id)
+    return values
+
+
+def _age(text: str | None, option: str) -> float | None:
+    try:
+        return None if text is None else output.parse_age(text)
+    except ValueError as error:
+        raise SettingsError(f"{option}: {error}.") from None

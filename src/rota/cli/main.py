@@ -1,0 +1,63 @@
+"""The `rota` command: puts the groups together, and turns what goes wrong into one sentence and an exit status.
+
+Exit statuses: 0 fine, 1 it did not work, 2 it was called or set up wrongly, 130 interrupted.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rota.cli import demo, dev, jobs, migrate, worker
+from rota.cli.output import fail
+from rota.errors import RotaError, SettingsError
+from rota.version import __version__
+
+app = typer.Typer(
+    name="rota",
+    help="Background work for services that already run PostgreSQL.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(migrate.app, name="migrate")
+app.command("worker")(worker.worker)
+app.command("dev")(dev.dev)
+app.command("demo")(demo.demo)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"rota {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Background work for services that already run PostgreSQL."""
+
+
+def main() -> None:
+    """Entry point of the `rota` script."""
+    try:
+        app()
+    except SettingsError as error:
+        fail(str(error), status=2)
+    except RotaError as error:
+        fail(str(error), status=1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read the output has enough of it.
+        sys.stderr.close()
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

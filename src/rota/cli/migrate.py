@@ -1,0 +1,71 @@
+"""`rota migrate`: what the schema is, and bringing it up to date."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from rota.app import App
+from rota.cli.options import Dsn, Json, Schema, read_settings
+from rota.cli.output import out, print_json, table
+from rota.io import migrate as migrations
+
+app = typer.Typer(help="Bring the schema up to date.", invoke_without_command=True, rich_markup_mode=None)
+
+
+@app.callback()
+def migrate(
+    context: typer.Context,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the whole schema as SQL, and do nothing.")] = False,
+    schema: Schema = None,
+    dsn: Dsn = None,
+) -> None:
+    """Bring the schema up to date; without a subcommand, as `up`."""
+    if sql:
+        print(migrations.script(read_settings(schema=schema).schema), end="")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        up(dsn=dsn, schema=schema)
+
+
+@app.command()
+def up(dsn: Dsn = None, schema: Schema = None) -> None:
+    """Apply what is missing. Safe while other processes do the same."""
+
+    async def run(program: App) -> None:
+        done = await migrations.up(program.target)
+        await program.stop()
+        for step in done:
+            out.print(f"applied {step.number:04}_{step.name}")
+        if not done:
+            out.print("The schema is up to date.")
+
+    asyncio.run(run(App(settings=read_settings(dsn=dsn, schema=schema))))
+
+
+@app.command()
+def status(dsn: Dsn = None, schema: Schema = None, as_json: Json = False) -> None:
+    """Show what is applied and what is missing."""
+
+    async def run(program: App) -> None:
+        applied, missing = await migrations.status(program.target)
+        await program.stop()
+        if as_json:
+            print_json(
+                {
+                    "applied": [
+                        {"number": s.number, "name": s.name, "at": s.applied_at.isoformat(), "by": s.by}
+                        for s in applied
+                    ],
+                    "missing": [{"number": s.number, "name": s.name} for s in missing],
+                }
+            )
+            return
+        rows = table("migration", "applied", "by")
+        for done in applied:
+            rows.add_row(f"{done.number:04}_{done.name}", f"{done.applied_at:%Y-%m-%d %H:%M}", f"Rota {done.by}")
+        for step in missing:
+            rows.add_row(f"{step.number:04}_{step.name}", "missing", "run: rota migrate up")
+        out.print(rows)
+
+    asyncio.run(run(App(settings=read_settings(dsn=dsn, schema=schema))))

@@ -1,0 +1,92 @@
+"""What a terminal shows: tables that fit it, times a person can read, colour only where there is a terminal."""
+
+import json
+import re
+import sys
+from datetime import datetime
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+STATE_STYLES = {
+    "queued": "cyan",
+    "leased": "bold blue",
+    "done": "green",
+    "failed": "bold red",
+    "cancelled": "yellow",
+    "expired": "magenta",
+}
+
+out = Console(highlight=False, soft_wrap=False)
+
+
+def fail(message: str, *, status: int) -> NoReturn:
+    """Says on standard error what went wrong, and ends the program."""
+    Console(stderr=True, highlight=False).print(Text.assemble(("rota: ", "bold red"), message), soft_wrap=True)
+    sys.exit(status)
+
+
+def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """A plain table whose last column takes what room is left."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    for column in columns:
+        last = column == columns[-1]
+        made.add_column(
+            column,
+            justify="right" if column in right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if last else None,
+        )
+    return made
+
+
+def state(value: str) -> Text:
+    """A state in its colour."""
+    return Text(value, style=STATE_STYLES.get(value, ""))
+
+
+def plain(text: str | None) -> Text:
+    """Text from a job as one line, with what would drive a terminal made visible."""
+    line = " ".join((text or "").split())
+    return Text("".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in line))
+
+
+def duration(seconds: float) -> str:
+    """3 s, 4 min, 2 h, 5 d: two digits are enough for a person."""
+    size = abs(seconds)
+    if size < 10:
+        return f"{seconds:.1f} s"
+    if size < 120:
+        return f"{seconds:.0f} s"
+    if size < 7200:
+        return f"{seconds / 60:.0f} min"
+    if size < 172_800:
+        return f"{seconds / 3600:.0f} h"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def between(then: datetime | None, now: datetime) -> str:
+    """How long ago, or in how long."""
+    if then is None:
+        return ""
+    seconds = (now - then).total_seconds()
+    return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def parse_age(text: str) -> float:
+    """Reads an age: `90`, `90s`, `15m`, `2h`, `3d`.
+
+    Raises: ValueError that says what is understood.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?", text.strip())
+    if not match:
+        raise ValueError(f"{text!r} is no age: give seconds, or a number with s, m, h or d, such as 15m")
+    return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}[match[2] or "s"]

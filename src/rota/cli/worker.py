@@ -1,0 +1,80 @@
+"""`rota worker`: runs a program's handlers, in this process or in several."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from rota.app import App
+from rota.cli.options import Dsn, Schema, load_app
+from rota.io import log
+from rota.io.processes import Command, ProcessTree
+
+KILL_AFTER_S = 20.0
+"""Beyond the jobs' own grace, what a worker process may take to give back its jobs before it is killed."""
+
+
+def worker(
+    program: Annotated[str, typer.Argument(help="module:attribute of your rota.App, such as shop:app", metavar="APP")],
+    processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 1,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Run the jobs of a program until a signal stops it: SIGTERM lets jobs end, a second one gives them back at once."""
+    app = load_app(program, dsn=dsn, schema=schema)
+    log.setup(app.settings)
+    if processes == 1:
+        status = run(work(app))
+    else:
+        app.handlers  # noqa: B018 - bad settings show here, once, and not in every child
+        commands = worker_commands(program, count=processes, dsn=dsn, schema=schema)
+        status = run(supervise(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A thread that does not stop must not keep the process, whose jobs may start elsewhere in a moment.
+    os._exit(status)
+
+
+def worker_commands(program: str, *, count: int, dsn: str | None, schema: str | None) -> list[Command]:
+    """The commands of `count` worker processes of one program."""
+    environ = {name: value for name, value in (("ROTA_DSN", dsn), ("ROTA_SCHEMA", schema)) if value is not None}
+    argv = [sys.executable, "-m", "rota.cli.main", "worker", program]
+    return [Command(f"worker {number}", argv, environ) for number in range(1, count + 1)]
+
+
+async def work(app: App) -> int:
+    """Runs one worker in this process until a signal stops it."""
+    await app.start()
+    running = app.worker(ends_process=True)
+    on_signals(running.stop)
+    await running.run()
+    await app.stop()
+    return 0
+
+
+async def supervise(commands: list[Command], *, grace_s: float) -> int:
+    """Runs processes until a signal stops them."""
+    tree = ProcessTree(commands, grace_s=grace_s)
+    on_signals(tree.stop)
+    return await tree.run()
+
+
+def on_signals(stop: Callable[[], None]) -> None:
+    """Calls `stop` on SIGTERM and on Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+
+
+def run(work: "asyncio._CoroutineLike[int]") -> int:
+    """Runs on uvloop where it is, and returns the exit status."""
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return asyncio.run(work)  # type: ignore[arg-type]
+    status: int = uvloop.run(work)  # type: ignore[arg-type]
+    return status

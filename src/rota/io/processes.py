@@ -1,0 +1,127 @@
+"""Child processes of one program: started, restarted when they crash, told to stop, and never left behind.
+
+A child gets a process group of its own, so that Ctrl-C in a terminal reaches it through its parent alone, once, in
+order. If the parent is killed, the system tells its children to stop (Linux: parent-death signal; elsewhere each child
+watches its parent).
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from rota.io.backoff import Backoff
+from rota.io.clock import lease_clock
+from rota.io.log import get_logger
+
+PR_SET_PDEATHSIG: Final = 1
+STEADY_S: Final = 10.0
+"""A child that lived for so long starts again at once after a crash."""
+
+log = get_logger("rota.processes")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a child runs. `name` is how lines and errors call it; `environ` is added to the parent's."""
+
+    name: str
+    argv: Sequence[str]
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+class ProcessTree:
+    """Runs commands until `stop`; one that crashes is started again after a wait, unless told otherwise.
+
+    Args:
+        commands: what to run, one child each.
+        grace_s: how long a child may take to stop before it is killed.
+        restart: whether a crashed child is started again.
+    """
+
+    def __init__(self, commands: Sequence[Command], *, grace_s: float, restart: bool = True) -> None:
+        self._commands = commands
+        self._grace_s = grace_s
+        self._restart = restart
+        self._children: dict[str, asyncio.subprocess.Process] = {}
+        self._stopping = asyncio.Event()
+
+    def pid(self, name: str) -> int | None:
+        """The process id of a child that runs now."""
+        child = self._children.get(name)
+        return child.pid if child is not None and child.returncode is None else None
+
+    def stop(self) -> None:
+        """Tells every child to stop (SIGTERM); a second call kills the impatient way, by a second SIGTERM."""
+        self._stopping.set()
+        for child in self._children.values():
+            _signal(child, signal.SIGTERM)
+
+    async def run(self) -> int:
+        """Runs until every child has ended. Returns: the first exit status that is not 0, else 0."""
+        statuses = await asyncio.gather(*(self._keep(command) for command in self._commands))
+        return next((status for status in statuses if status), 0)
+
+    async def _keep(self, command: Command) -> int:
+        backoff = Backoff(Random(), first_s=0.5, cap_s=10)  # noqa: S311 - jitter
+        while True:
+            started = lease_clock()
+            child = await asyncio.create_subprocess_exec(
+                *command.argv, env={**os.environ, **command.environ}, start_new_session=True,
+                preexec_fn=_die_with_parent(os.getpid()),
+            )  # fmt: skip
+            self._children[command.name] = child
+            if self._stopping.is_set():
+                _signal(child, signal.SIGTERM)
+            status = await self._wait(child)
+            if self._stopping.is_set() or not self._restart or status in STAYS_DOWN:
+                return status
+            if lease_clock() - started > STEADY_S:
+                backoff.reset()
+            log.warning("a process ended; it starts again", name=command.name, status=status)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(backoff.next_s()):
+                    await self._stopping.wait()
+                    return status
+
+    async def _wait(self, child: asyncio.subprocess.Process) -> int:
+        ended = asyncio.create_task(child.wait())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        done, _ = await asyncio.wait({ended}, timeout=self._grace_s)
+        if not done:
+            log.warning("a process did not stop in time and is killed", pid=child.pid)
+            _signal(child, signal.SIGKILL)
+        return await ended
+
+
+STAYS_DOWN: Final = frozenset({0, 2})
+"""A child that ended well, or that was started wrongly (bad settings), would only do so again."""
+
+
+def _signal(child: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(number)
+
+
+def _die_with_parent(parent: int):  # type: ignore[no-untyped-def]
+    """What a new child runs before its program: the system signals it when its parent ends."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def prepare() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:
+            # The parent ended before the line above took effect.
+            os._exit(1)
+
+    return prepare

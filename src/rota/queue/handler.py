@@ -1,0 +1,92 @@
+"""A handler as the worker sees it: the function, its kind, and how to call it. Pure.
+
+A handler is `async def f(ctx, payload)`, or a plain function of the same shape that runs in a thread. It may leave
+out the payload, or both. The payload's type comes from the annotation of the second parameter.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rota.errors import SettingsError
+from rota.queue import payload as payloads
+from rota.queue.kind import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One kind's function.
+
+    Attributes:
+        kind: its settings.
+        function: what to call.
+        is_async: whether calling it gives a coroutine.
+        arguments: how many of (ctx, payload) it takes: 0, 1 or 2.
+        decode: turns stored JSON text into what the function takes; raises PayloadError.
+    """
+
+    kind: Kind
+    function: Callable[..., Any]
+    is_async: bool
+    arguments: int
+    decode: Callable[[str], Any]
+
+    def call(self, context: Any, payload: Any) -> Any:
+        """Calls the function with as much as it takes."""
+        return self.function(*(context, payload)[: self.arguments])
+
+    def with_limit(self, limit: int) -> "Handler":
+        """The same handler with another limit."""
+        return replace(self, kind=replace(self.kind, limit=limit))
+
+
+def make_handler(function: Callable[..., Any], *, kind: Kind) -> Handler:
+    """Reads a function's signature and checks that it can be a handler of this kind.
+
+    Args:
+        function: `f(ctx, payload)`, `f(ctx)` or `f()`, async or not.
+        kind: its settings; the payload type is taken from the annotation unless the kind gives one.
+
+    Raises: SettingsError that names the kind and says what does not fit.
+    """
+    name = kind.name
+    is_async = inspect.iscoroutinefunction(function)
+    if kind.isolation == "async" and not is_async:
+        raise SettingsError(f"Kind {name!r} has isolation='async', but its handler is a plain function: make it async.")
+    if kind.isolation == "thread" and is_async:
+        raise SettingsError(
+            f"Kind {name!r} has isolation='thread', but its handler is async: make it a plain function."
+        )
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"The handler of kind {name!r} is no function: {error}.") from None
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    taken = min(len(positional), 2)
+    if len(required) > taken or any(p.kind is p.KEYWORD_ONLY for p in required):
+        raise SettingsError(
+            f"The handler of kind {name!r} takes ({', '.join(p.name for p in parameters)}); "
+            "it may take (ctx, payload), (ctx) or nothing."
+        )
+    payload_type = kind.payload_type
+    if payload_type is Any and taken == 2:
+        payload_type = _annotation(function, positional[1].name)
+    try:
+        decode = payloads.decoder(payload_type)
+    except TypeError as error:
+        raise SettingsError(f"The payload type of kind {name!r} cannot be read from JSON: {error}.") from None
+    kind.check()
+    return Handler(replace(kind, payload_type=payload_type), function, is_async, taken, decode)
+
+
+def _annotation(function: Callable[..., Any], parameter: str) -> Any:
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:
+        # An annotation that only exists for a type checker, or a class that is defined inside a function.
+        hints = getattr(function, "__annotations__", {})
+    found = hints.get(parameter, Any)
+    return Any if isinstance(found, str) else found

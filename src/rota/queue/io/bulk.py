@@ -1,0 +1,209 @@
+"""Adds many jobs by COPY, which takes a quarter of the time of the SQL function for the same jobs.
+
+Only what needs no decision goes this way: jobs without keys and delays that the schema's `job_ok` would surely pass.
+Small batches, all others, and other libraries' connections go to the function `enqueue_many`, which decides and says
+what is wrong. So no rule stands here twice, and no answer depends on the way taken.
+
+The rows are written in COPY's binary form here: they are sent while the next ones are written, and a codec of the
+caller's for jsonb cannot touch them. Times are left to the table's defaults, the database's clock (I5).
+"""
+
+import asyncio
+import os
+import struct
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from asyncpg.pgproto.pgproto import UUID
+
+from rota.ids import JobId
+from rota.io.postgres import statement
+from rota.queue.io.callers import fetch_on, in_words, is_asyncpg
+from rota.queue.io.placeholders import numbered
+from rota.queue.io.store import many_jobs
+from rota.queue.job import Enqueued, NewJob
+
+COPY_JOBS_MIN: Final = 50
+"""Jobs from which on COPY is quicker, with its three round trips more (measured on one machine)."""
+
+COPY_PAYLOAD_CHARS_MAX: Final = 1024 * 1024
+"""Characters of JSON that surely stay below `job_ok`'s 32 MiB of jsonb: up to 4 bytes each, and jsonb takes up to 8
+bytes for one (in `[[[` or `1,1,1`)."""
+
+CHUNK_BYTES: Final = 64 * 1024
+"""Bytes of rows that are written before they are sent; about what a socket takes at once."""
+
+_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_END: Final = b"\xff\xff"
+_NULL: Final = b"\xff\xff\xff\xff"
+_JSONB_VERSION: Final = b"\1"
+_INT4_MIN: Final = -(2**31)
+_INT4_MAX: Final = 2**31 - 1
+_TIMES_FROM: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+_size: Final = struct.Struct(">i").pack
+_int4: Final = struct.Struct(">ii").pack
+_int8: Final = struct.Struct(">iq").pack
+
+
+async def copy_on(conn: Any, jobs: Sequence[NewJob], *, schema: str) -> list[Enqueued]:
+    """Adds many jobs on the caller's connection by the quickest way that it and they allow, all or none.
+
+    In a transaction of the caller's they are part of it, and after an error it can only be rolled back, as after any
+    failed statement. Without one they are committed at the end.
+
+    Args:
+        conn: an asynchronous connection, as `fetch_on` takes it; COPY needs asyncpg's.
+        jobs: any number.
+        schema: Rota's schema in that database.
+
+    Returns: in the order of `jobs`, each id, and whether it is new or the one that holds the key.
+
+    Raises: EnqueueError, SchemaError or the library's own errors, as `fetch_on`.
+    """
+    if not jobs:
+        return []
+    columns = _columns(jobs) if len(jobs) >= COPY_JOBS_MIN and _takes_our_bytes(conn) else None
+    if columns is None:
+        rows = await fetch_on(conn, _sql("enqueue_many.sql", schema), many_jobs(jobs), schema=schema)
+        return [Enqueued(JobId(row["id"]), row["created"]) for row in rows]
+    answers: list[Enqueued] = []
+    try:
+        async with _transaction(conn):
+            await conn.copy_to_table(
+                "open_jobs",
+                schema_name=schema,
+                columns=["id", "kind", "payload", *columns],
+                source=_stream(jobs, columns, answers),
+                format="binary",
+            )
+            await conn.fetch(numbered(_sql("wake.sql", schema)), *_first_due(jobs))
+    except Exception as error:
+        said = in_words(error, schema=schema)
+        if said is None:
+            raise
+        raise said from error
+    return answers
+
+
+def _sql(name: str, schema: str) -> str:
+    return statement("rota.queue.io.sql", name, schema)
+
+
+def _takes_our_bytes(conn: Any) -> bool:
+    # The server reads binary text in the connection's encoding, which somebody may have set.
+    return is_asyncpg(conn) and conn.get_settings().client_encoding.lower().replace("-", "") == "utf8"
+
+
+def _transaction(conn: Any) -> AbstractAsyncContextManager[Any]:
+    # The caller's own transaction makes COPY and wake one already; asyncpg's transaction() would refuse one that was
+    # begun by hand.
+    if conn.is_in_transaction():
+        return nullcontext()
+    own: AbstractAsyncContextManager[Any] = conn.transaction()
+    return own
+
+
+def _columns(jobs: Sequence[NewJob]) -> tuple[str, ...] | None:
+    """The optional columns that some job sets; None if these jobs need the function."""
+    if not all(map(_needs_no_decision, jobs)):
+        return None
+    columns = tuple(name for name in _FIELDS if any(getattr(job, name) is not None for job in jobs))
+    if "run_after" in columns and any(job.run_after is None for job in jobs):
+        return None  # COPY knows a default only for a whole column
+    return columns
+
+
+def _needs_no_decision(job: NewJob) -> bool:
+    return (
+        job.dedupe is None
+        and job.delay_s is None
+        and 1 <= len(job.kind) <= 200
+        and len(job.payload) <= COPY_PAYLOAD_CHARS_MAX
+        and (job.max_tries is None or 1 <= job.max_tries <= 1000)
+        and (job.priority is None or _INT4_MIN <= job.priority <= _INT4_MAX)
+        and (job.run_after is None or job.run_after.tzinfo is not None)
+    )
+
+
+def _first_due(jobs: Sequence[NewJob]) -> tuple[list[str], list[datetime | None]]:
+    """The kinds, and when the first job of each is due; None is now."""
+    first: dict[str, datetime | None] = {}
+    for job in jobs:
+        due = job.run_after
+        if due is None:
+            first[job.kind] = None
+        elif (known := first.setdefault(job.kind, due)) is not None and due < known:
+            first[job.kind] = due
+    return list(first), list(first.values())
+
+
+async def _stream(jobs: Sequence[NewJob], columns: Sequence[str], answers: list[Enqueued]) -> AsyncIterator[bytes]:
+    ids = _new_ids(len(jobs), unix_us=time.time_ns() // 1000)
+    for chunk in _chunks(jobs, ids, columns):
+        yield chunk
+        await asyncio.sleep(0)  # lets the loop send it, and others run
+    # PostgreSQL still has rows to store, and this process has time to make the answers.
+    answers.extend(Enqueued(JobId(UUID(raw)), True) for raw in ids)
+    yield _END
+
+
+def _new_ids(count: int, *, unix_us: int) -> list[bytes]:
+    """As `rota.ids.uuid_v7s`, as bytes, and in a quarter of its time."""
+    tail = (0x8000_0000_0000_0000 | int.from_bytes(os.urandom(8), "big") >> 2).to_bytes(8, "big")
+    return [
+        (us // 1000 << 16 | 0x7000 | (us % 1000) * 4096 // 1000).to_bytes(8, "big") + tail
+        for us in range(unix_us, unix_us + count)
+    ]
+
+
+def _chunks(jobs: Sequence[NewJob], ids: Sequence[bytes], columns: Sequence[str]) -> Iterator[bytes]:
+    """The rows in COPY's binary form: for each a count of fields, then each field's size and bytes."""
+    start = struct.pack(">hi", 3 + len(columns), 16)
+    kinds = {kind: _text(kind) for kind in {job.kind for job in jobs}}
+    optional = [(name, _FIELDS[name]) for name in columns]
+    parts, size = [_SIGNATURE], 0
+    for job, new in zip(jobs, ids, strict=True):
+        payload = job.payload.encode()
+        row = start + new + kinds[job.kind] + _size(len(payload) + 1) + _JSONB_VERSION + payload
+        for name, field in optional:
+            row += field(getattr(job, name))
+        parts.append(row)
+        size += len(row)
+        if size >= CHUNK_BYTES:
+            yield b"".join(parts)
+            parts, size = [], 0
+    yield b"".join(parts)
+
+
+def _text(value: str | None) -> bytes:
+    if value is None:
+        return _NULL
+    raw = value.encode()
+    return _size(len(raw)) + raw
+
+
+def _integer(value: int | None) -> bytes:
+    return _NULL if value is None else _int4(4, value)
+
+
+def _priority(value: int | None) -> bytes:
+    return _int4(4, value or 0)
+
+
+def _instant(value: datetime) -> bytes:
+    return _int8(8, (value - _TIMES_FROM) // _MICROSECOND)
+
+
+_FIELDS: Final[Mapping[str, Callable[[Any], bytes]]] = {
+    "priority": _priority,
+    "tenant": _text,
+    "run_after": _instant,
+    "max_tries": _integer,
+    "trace": _text,
+}
+"""The optional columns, which NewJob calls the same, and how each is written."""

@@ -1,0 +1,144 @@
+"""Writes how jobs ended, many in one statement: whatever has ended while the last statement ran goes into the next.
+
+Nothing that ended is dropped while the database is away: it is written when the database is back, or refused then
+because the lease was lost meanwhile. One write that the database will not take does not hold up the others.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+import asyncpg
+
+from rota.errors import DatabaseAway
+from rota.io.backoff import Backoff
+from rota.io.log import get_logger
+from rota.ids import JobId
+from rota.queue.io.store import Store
+from rota.queue.job import Finish, Outcome, Release, State
+
+BATCH_MAX: Final = 1000
+PENDING_MAX: Final = 10_000
+"""Ends that may wait to be written; beyond it the worker claims nothing new."""
+
+Write = Finish | Release
+log = get_logger("rota.worker")
+
+
+class Completer:
+    """One background task that owns the writes of one worker.
+
+    Args:
+        store: where to write.
+        written: told of each end with its new state, or None if the database refused it: the lease was lost.
+        random: for the jitter of waits.
+    """
+
+    def __init__(self, store: Store, *, written: Callable[[Write, State | None], None], random: Random) -> None:
+        self._store = store
+        self._written = written
+        self._random = random
+        self._pending: list[Write] = []
+        self._writing = 0
+        self._news = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._alone: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Ends that are not written yet."""
+        return len(self._pending) + self._writing
+
+    def add(self, write: Write) -> None:
+        """Takes an end to write; returns at once."""
+        self._pending.append(write)
+        self._idle.clear()
+        self._news.set()
+
+    def unwritten(self) -> list[Write]:
+        """A copy of the ends that no statement has taken up yet; for a process that is about to end."""
+        return list(self._pending)
+
+    async def run(self) -> None:
+        """Writes until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._pending:
+                batch, self._pending = self._pending[:BATCH_MAX], self._pending[BATCH_MAX:]
+                self._writing += len(batch)
+                plain = [write for write in batch if not write.keyed]
+                # One that may have to wait for somebody's open transaction does so apart from the others.
+                for write in batch:
+                    if write.keyed:
+                        task = asyncio.create_task(self._write_all([write]))
+                        self._alone.add(task)
+                        task.add_done_callback(self._alone.discard)
+                if plain:
+                    await self._write_all(plain)
+
+    async def flush(self, *, timeout_s: float) -> bool:
+        """Waits until everything is written. Returns: False if the time ran out first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _write_all(self, batch: list[Write]) -> None:
+        backoff, unsure, count = Backoff(self._random), False, len(batch)
+        try:
+            while True:
+                try:
+                    await self._write_once(batch, unsure=unsure)
+                    return
+                except DatabaseAway as error:
+                    # The statement may have been taken although its answer was lost.
+                    unsure = True
+                    if backoff.failures % 10 == 0:
+                        log.warning("ends of jobs wait for the database", count=len(batch), error=str(error))
+                    await asyncio.sleep(backoff.next_s())
+                except asyncpg.exceptions.PostgresError as error:
+                    if len(batch) > 1:
+                        half = len(batch) // 2
+                        await self._write_parts(batch[:half], batch[half:])
+                        return
+                    batch = self._without_what_is_refused(batch[0], error)
+                    if not batch:
+                        return
+        finally:
+            self._writing -= count
+            if not self.waiting:
+                self._idle.set()
+
+    async def _write_parts(self, *parts: list[Write]) -> None:
+        for part in parts:
+            # The parent batch is still counted, and takes its own share off when it returns.
+            self._writing += len(part)
+            await self._write_all(part)
+
+    async def _write_once(self, batch: list[Write], *, unsure: bool) -> None:
+        finishes = [write for write in batch if isinstance(write, Finish)]
+        releases = [write for write in batch if isinstance(write, Release)]
+        states: dict[JobId, State] = {}
+        if finishes:
+            states |= await self._store.finish(finishes)
+        if releases:
+            states |= await self._store.release(releases)
+        for write in batch:
+            state = states.get(write.lease.job_id)
+            if state is None and unsure:
+                log.info("the end of a job was written before, or its lease was lost", job_id=str(write.lease.job_id))
+            self._written(write, state)
+
+    def _without_what_is_refused(self, write: Write, error: Exception) -> list[Write]:
+        """The job fails with the reason; if even that is refused, its lease is left to run out."""
+        log.error("the end of a job cannot be written", job_id=str(write.lease.job_id), error=str(error))
+        if isinstance(write, Finish) and write.result is not None:
+            reason = f"The result cannot be stored: {error}"
+            return [Finish(write.lease, Outcome.FAILED, error=reason)]
+        self._written(write, None)
+        return []

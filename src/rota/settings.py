@@ -1,0 +1,263 @@
+"""The one place where a setting enters: rota.toml, then the environment (ROTA_*), then flags; the later one wins.
+
+"Unset" is not a value: defaults are applied last, so that a default never hides what a file says. Everything is
+checked here, once, and an unknown or bad setting stops the start by its name and its source. Nothing else in Rota
+reads the environment.
+"""
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from rota.errors import SettingsError
+
+PREFIX: Final = "ROTA_"
+LIMIT_PREFIX: Final = "ROTA_LIMIT_"
+DEV_PREFIX: Final = "ROTA_DEV_"
+"""For working on Rota itself (the ./dev door and its tests); never a setting of a service."""
+FILE_VARIABLE: Final = "ROTA_CONFIG"
+FILE_NAME: Final = "rota.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a service can set. The name in rota.toml is the field's; in the environment it is ROTA_ and upper case.
+
+    Attributes:
+        dsn: the database, `postgresql://…`, or `embedded:FOLDER` for a PostgreSQL run from that folder.
+        schema: where Rota's tables live.
+        pooler: `transaction` behind pgbouncer in transaction mode.
+        job_pool_size: database connections of one worker process for claims, completions and polls, 2 to 100.
+        pool_size: connections for the enqueues and look-ups of a program, 1 to 100.
+        lease_s, heartbeat_s, max_tries, limit: what a kind uses that does not say otherwise.
+        limits: jobs of a kind at once on one server, by kind (`ROTA_LIMIT_<KIND>`); 0 keeps the kind off.
+        poll_s: how often an idle worker looks, 0.05 to 60 seconds.
+        stop_grace_s: how long a stopping worker lets its jobs go on, 0 to 3,600 seconds.
+        keep_days: how long ended jobs stay, 0.001 to 3,650 days.
+        log_format: `text`, `json`, or `auto` (text on a terminal).
+        log_level: debug, info, warning or error.
+        ffmpeg: the ffmpeg to use, where PATH has another or none.
+    """
+
+    dsn: str | None = None
+    schema: str = "rota"
+    pooler: Literal["none", "transaction"] = "none"
+    job_pool_size: int = 6
+    pool_size: int = 4
+    lease_s: float = 300.0
+    heartbeat_s: float = 30.0
+    max_tries: int = 3
+    limit: int = 10
+    limits: Mapping[str, int] = field(default_factory=dict)
+    poll_s: float = 1.0
+    stop_grace_s: float = 25.0
+    keep_days: float = 7.0
+    log_format: Literal["auto", "text", "json"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    ffmpeg: str | None = None
+
+    def require_dsn(self) -> str:
+        """The database's address.
+
+        Raises: SettingsError if none is set.
+        """
+        if not self.dsn:
+            raise SettingsError(
+                "No database is set. Set ROTA_DSN=postgresql://user@host/database "
+                "(or embedded:./rota-data for a PostgreSQL of its own), or put dsn into rota.toml."
+            )
+        return self.dsn
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("give text")
+    return value
+
+
+def _schema(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", value) or value.startswith("pg_"):
+        raise ValueError("give lower-case letters, digits and _, at most 41, not beginning with pg_ or a digit")
+    return value
+
+
+def _whole(low: int, high: int) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,12}", value.strip()):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"give a whole number from {low} to {high:,}")
+        return value
+
+    return check
+
+
+def _number(low: float, high: float) -> Callable[[Any], float]:
+    def check(value: Any) -> float:
+        if isinstance(value, str):
+            try:
+                value = float(value)
+            except ValueError:
+                value = None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ValueError(f"give a number from {low:g} to {high:,g}")
+        return float(value)
+
+    return check
+
+
+def _one_of(*words: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"give {', '.join(words[:-1])} or {words[-1]}")
+        return str(value)
+
+    return check
+
+
+LIMIT_CHECK: Final = _whole(0, 100_000)
+
+CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "dsn": _text,
+    "schema": _schema,
+    "pooler": _one_of("none", "transaction"),
+    "job_pool_size": _whole(2, 100),
+    "pool_size": _whole(1, 100),
+    "lease_s": _number(1, 86_400),
+    "heartbeat_s": _number(0.1, 43_200),
+    "max_tries": _whole(1, 1000),
+    "limit": LIMIT_CHECK,
+    "poll_s": _number(0.05, 60),
+    "stop_grace_s": _number(0, 3600),
+    "keep_days": _number(0.001, 3650),
+    "log_format": _one_of("auto", "text", "json"),
+    "log_level": _one_of("debug", "info", "warning", "error"),
+    "ffmpeg": _text,
+}
+
+
+def load(
+    *,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """Reads all settings.
+
+    Args:
+        flags: values from the command line or from code, by field name; None means unset.
+        environ: the environment; else the process's own.
+        folder: where rota.toml may lie; else the working folder. ROTA_CONFIG names another file.
+
+    Returns: checked, frozen settings.
+
+    Raises: SettingsError that names the setting and its source.
+    """
+    environ = os.environ if environ is None else environ
+    found: dict[str, tuple[Any, str]] = {}
+    limits: dict[str, int] = {}
+    _read_file(_file(environ, folder or Path.cwd()), found, limits)
+    _read_environment(environ, found, limits)
+    for name, value in (flags or {}).items():
+        if value is not None:
+            found[name] = (value, f"--{name.replace('_', '-')}")
+
+    checked: dict[str, Any] = {}
+    for name, (value, source) in found.items():
+        try:
+            checked[name] = CHECKS[name](value)
+        except ValueError as error:
+            raise SettingsError(f"{source} = {_shown(name, value)} is no good: {error}.") from None
+    settings = Settings(**checked, limits=limits)
+    if settings.heartbeat_s > settings.lease_s / 2:
+        source = found.get("heartbeat_s", found.get("lease_s", ("", "lease_s")))[1]
+        raise SettingsError(
+            f"{source} is no good: heartbeat_s ({settings.heartbeat_s:g}) must be at most half of lease_s "
+            f"({settings.lease_s:g}), so that one lost heartbeat does not stop a job."
+        )
+    return settings
+
+
+def limit_variable(kind: str) -> str:
+    """The environment variable that limits this kind."""
+    return LIMIT_PREFIX + re.sub(r"[^A-Z0-9]", "_", kind.upper())
+
+
+def limit_of(settings: Settings, kind: str) -> int | None:
+    """The limit that settings give to this kind, by its name or by its environment variable; None: not set."""
+    if kind in settings.limits:
+        return settings.limits[kind]
+    return settings.limits.get(limit_variable(kind))
+
+
+def unknown_limits(settings: Settings, kinds: list[str]) -> list[str]:
+    """The limits that name no kind of this program."""
+    known = {*kinds, *map(limit_variable, kinds)}
+    return sorted(name for name in settings.limits if name not in known)
+
+
+def _file(environ: Mapping[str, str], folder: Path) -> Path | None:
+    named = environ.get(FILE_VARIABLE)
+    if named:
+        path = Path(named)
+        if not path.is_file():
+            raise SettingsError(f"{FILE_VARIABLE} names {named}, and there is no such file.")
+        return path
+    path = folder / FILE_NAME
+    return path if path.is_file() else None
+
+
+def _read_file(path: Path | None, found: dict[str, tuple[Any, str]], limits: dict[str, int]) -> None:
+    if path is None:
+        return
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path.name} cannot be read: {error}.") from None
+    for name, value in content.items():
+        if name == "limits" and isinstance(value, dict):
+            for kind, limit in value.items():
+                limits[kind] = _limit(limit, f"{path.name}: limits.{kind}")
+        elif name in CHECKS:
+            found[name] = (value, f"{path.name}: {name}")
+        else:
+            raise SettingsError(f"{path.name}: {name} is no setting of Rota. {_nearest(name)}")
+
+
+def _read_environment(environ: Mapping[str, str], found: dict[str, tuple[Any, str]], limits: dict[str, int]) -> None:
+    for variable, value in environ.items():
+        if not variable.startswith(PREFIX) or variable == FILE_VARIABLE or variable.startswith(DEV_PREFIX):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name in CHECKS:
+            found[name] = (value, variable)
+        elif variable.startswith(LIMIT_PREFIX):
+            limits[variable] = _limit(value, variable)
+        else:
+            raise SettingsError(f"{variable} is no setting of Rota. {_nearest(name, prefix=PREFIX)}")
+
+
+def _limit(value: Any, source: str) -> int:
+    try:
+        return LIMIT_CHECK(value)
+    except ValueError as error:
+        raise SettingsError(f"{source} = {value!r} is no good: {error}.") from None
+
+
+def _nearest(name: str, *, prefix: str = "") -> str:
+    near = difflib.get_close_matches(name.lower(), CHECKS, n=1)
+    word = (prefix + near[0].upper() if prefix else near[0]) if near else ""
+    return f"Did you mean {word}?" if near else "The page docs/OPERATING.md lists all of them."
+
+
+def _shown(name: str, value: Any) -> str:
+    # A DSN may hold a password.
+    return "(hidden)" if name == "dsn" else repr(value)
+
+
+assert {entry.name for entry in fields(Settings)} == {*CHECKS, "limits"}, "each setting has its check"
