@@ -117,11 +117,11 @@ class App:
 
         Raises: SettingsError if two functions want the same kind; other faults show when the app is first used.
         """
-        if callable(name):
+        if name is not None and not isinstance(name, str):
             return self.job()(name)
 
         def register(function: Function) -> Function:
-            kind = name or getattr(function, "__name__", "")
+            kind = str(name or getattr(function, "__name__", ""))
             check_text("The name of a kind", kind)
             if not kind or len(kind) > 200:
                 raise SettingsError(f"{kind[:50]!r} is no name for a kind: give 1 to 200 characters.")

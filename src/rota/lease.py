@@ -62,6 +62,11 @@ class _Held:
     sent_at: float | None = None
     """When the renewal that is under way was sent."""
 
+    @property
+    def moved(self) -> bool:
+        """Whether there is progress that the database does not have yet."""
+        return self.progressed or self.sent_at is not None
+
 
 @dataclass(slots=True)
 class LeaseBook:
@@ -131,7 +136,8 @@ class LeaseBook:
                 held.progress = None
                 held.sent_at = now
             else:
-                held.next_beat = now + held.heartbeat_s
+                # The last beat is not after the stop: what moved before it is written, not stopped.
+                held.next_beat = min(now + held.heartbeat_s, self._stop_at(held))
         return sorted(renewals, key=lambda renewal: renewal.lease)
 
     def renewed(self, renewals: Iterable[Renewal], *, kept: Iterable[JobId], now: float) -> list[Lease]:
@@ -171,17 +177,16 @@ class LeaseBook:
             held.next_beat = now + min(1.0, held.heartbeat_s / 4)
 
     def overdue(self, *, now: float) -> list[tuple[Lease, Loss]]:
-        """Takes the leases whose jobs must be stopped now: one heartbeat before they end (seed: the stall kill).
+        """The leases whose jobs must be stopped now: one heartbeat before they end (seed: the stall kill).
 
-        Each is given once and stays held until `drop`, so that the job's end can still be written in time.
+        A job that moved is given up later, half a heartbeat before the end: until then its renewal may be written.
+        Each is given at every look and stays held until `drop`, so that the job's end can still be written in time.
         """
-        found = []
-        for held in self._held.values():
-            if now < self._stop_at(held):
-                continue
-            moved = held.progressed or held.sent_at is not None
-            found.append((held.lease, Loss.UNWRITTEN if moved else Loss.STALLED))
-        return found
+        return [
+            (held.lease, Loss.UNWRITTEN if held.moved else Loss.STALLED)
+            for held in self._held.values()
+            if now >= self._stop_at(held)
+        ]
 
     def ending(self, *, now: float) -> list[Lease]:
         """The leases that are about to end, with a job that should have stopped by now: the last moment to act."""
@@ -204,7 +209,8 @@ class LeaseBook:
         return min(self.margin_s, held.lease_s / 4)
 
     def _stop_at(self, held: _Held) -> float:
-        return held.deadline - max(min(held.heartbeat_s, held.lease_s / 2), self._margin(held))
+        notice = min(held.heartbeat_s, held.lease_s / 2) / (2 if held.moved else 1)
+        return held.deadline - max(notice, self._margin(held))
 
     def __iter__(self) -> Iterator[Lease]:
         return (held.lease for held in self._held.values())

@@ -197,9 +197,8 @@ def run(source_tree: Path) -> Iterator[Run]:
 
     yield start
     for process in processes:
-        if process.poll() is None:
+        with process:  # closes its pipes
             process.kill()
-            process.communicate(timeout=WAIT_S)
 
 
 @pytest.fixture(params=["same", "plain", "refused", "watched"])
@@ -405,9 +404,10 @@ def test_ctrl_c_reaches_the_program_and_not_the_server(made: Path, run: Run, psq
 
 def test_ctrl_c_does_not_reach_what_makes_the_data(folder: Path, run: Run, psql: Psql) -> None:
     program = run(folder, "handles SIGINT")
-    assert until((folder / "data.new").exists)
+    assert until((folder / "data.new/global/pg_control").exists)  # initdb waits for a program that would end
     os.killpg(program.process.pid, signal.SIGINT)
-    assert psql(program.listen().dsn, "SELECT 1") == "1"
+    assert not program.listen().error
+    assert psql(program.dsn, "SELECT 1") == "1"
     program.end()
 
 
@@ -631,7 +631,7 @@ def test_full_disk_leaves_nothing_half_made(place: Path, templates: Callable[[st
     try:
         with pytest.raises(EmbeddedError, match=r"(?s)could not make its data.*No space left on device"):
             EmbeddedPostgres(disk / "pg").start()
-        with pytest.raises(EmbeddedError, match=r"cannot be copied to .*data\.new.*No space left on device.{,9}$"):
+        with pytest.raises(EmbeddedError, match=r"cannot be copied: .*No space left on device"):
             clone_template(templates("postgres18"), folder=disk / "pg")
         assert {path.name for path in (disk / "pg").iterdir()} == {"lock"}
     finally:

@@ -21,6 +21,8 @@ from rota.queue.job import JobFilter, JobRow, State
 app = typer.Typer(help="Look at jobs, and put them right.", no_args_is_help=True, rich_markup_mode=None)
 Ids = Annotated[list[str], typer.Argument(help="Job ids, or their first digits (8 or more).", metavar="ID…")]
 PREFIX_DIGITS_MIN = 8
+SHORT_ID = 18
+"""The characters of an id that a list shows: the time to the microsecond, so they seldom name two jobs."""
 
 
 def _run(work: Callable[[Store], Awaitable[None]], *, dsn: str | None, schema: str | None) -> None:
@@ -32,7 +34,7 @@ def _run(work: Callable[[Store], Awaitable[None]], *, dsn: str | None, schema: s
 
 
 @app.command("list")
-def list_jobs(
+def list_jobs(  # noqa: PLR0917 - the options of a command
     kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this kind; may be repeated.")] = None,
     state: Annotated[list[State] | None, typer.Option("--state", help="Only this state; may be repeated.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
@@ -65,15 +67,19 @@ def list_jobs(
         if not rows:
             output.out.print("No jobs" + (" like that." if wanted != JobFilter() or after else " yet."))
             return
-        shown = output.table("id", "kind", "state", "tries", "added", "about", right=("tries",))
-        for row in rows:
-            shown.add_row(
-                str(row.id), output.plain(row.kind), output.state(row.state), f"{row.tries}/{row.max_tries or '–'}",
-                output.between(row.created_at, row.now), _about(row),
-            )  # fmt: skip
-        output.out.print(shown)
+        output.print_table(
+            ("id", "kind", "state", "tries", "added", "about"),
+            [
+                (
+                    str(row.id)[:SHORT_ID], row.kind, output.state(row.state), f"{row.tries}/{row.max_tries or '–'}",
+                    output.between(row.created_at, row.now), _about(row),
+                )
+                for row in rows
+            ],
+            right=("tries",),
+        )  # fmt: skip
         if more:
-            output.out.print(f"More: --after {rows[-1].id}", style="dim")
+            output.out.print(f"More: --after {str(rows[-1].id)[:SHORT_ID]}", style="dim")
 
     _run(work, dsn=dsn, schema=schema)
 
@@ -176,36 +182,30 @@ def _about(row: JobRow) -> Text:
 
 
 def _print_job(row: JobRow) -> None:
-    facts: list[tuple[str, Any]] = [
-        ("kind", row.kind),
-        ("state", output.state(row.state)),
-        ("tenant", row.tenant),
-        ("priority", row.priority),
-        ("tries", f"{row.tries} of {row.max_tries or 'the default of its kind'}"),
-        ("added", _time(row.created_at, row)),
-        ("due", _time(row.run_after, row) if row.state is State.QUEUED else None),
-        ("started", _time(row.started_at, row)),
-        ("ended", _time(row.finished_at, row)),
-        ("holder", row.leased_by),
-        ("lease until", _time(row.lease_until, row)),
-        ("epoch", row.lease_epoch or None),
-        ("last progress", _time(row.heartbeat_at, row)),
-        ("cancel asked", _time(row.cancel_asked_at, row)),
-        ("key", f"{row.dedupe_key} ({row.dedupe_scope})" if row.dedupe_key else None),
-        ("error", row.last_error),
-        ("progress", row.progress),
-        ("payload", row.payload),
-        ("result", row.result),
-    ]
     output.out.print(Text(str(row.id), style="bold"))
-    shown = output.table("name", "value")
-    shown.show_header = False
-    shown.columns[1].no_wrap = False
-    shown.columns[1].overflow = "fold"
-    for name, value in facts:
-        if value is not None:
-            shown.add_row(Text(name, style="dim"), value if isinstance(value, Text) else output.plain(str(value)))
-    output.out.print(shown)
+    output.print_facts(
+        [
+            ("kind", row.kind),
+            ("state", output.state(row.state)),
+            ("tenant", row.tenant),
+            ("priority", str(row.priority)),
+            ("tries", f"{row.tries} of {row.max_tries or 'the default of its kind'}"),
+            ("added", _time(row.created_at, row)),
+            ("due", _time(row.run_after, row) if row.state is State.QUEUED else None),
+            ("started", _time(row.started_at, row)),
+            ("ended", _time(row.finished_at, row)),
+            ("holder", row.leased_by),
+            ("lease until", _time(row.lease_until, row)),
+            ("epoch", str(row.lease_epoch) if row.lease_epoch else None),
+            ("last progress", _time(row.heartbeat_at, row)),
+            ("cancel asked", _time(row.cancel_asked_at, row)),
+            ("key", f"{row.dedupe_key} ({row.dedupe_scope})" if row.dedupe_key else None),
+            ("error", row.last_error),
+            ("progress", row.progress),
+            ("payload", row.payload),
+            ("result", row.result),
+        ]
+    )
 
 
 def _time(when: Any, row: JobRow) -> str | None:

@@ -7,7 +7,7 @@ import typer
 
 from rota.app import App
 from rota.cli.options import Dsn, Json, Schema, read_settings
-from rota.cli.output import out, print_json, table
+from rota.cli.output import out, print_json, print_table
 from rota.io import migrate as migrations
 
 app = typer.Typer(help="Bring the schema up to date.", invoke_without_command=True, rich_markup_mode=None)
@@ -61,11 +61,10 @@ def status(dsn: Dsn = None, schema: Schema = None, as_json: Json = False) -> Non
                 }
             )
             return
-        rows = table("migration", "applied", "by")
-        for done in applied:
-            rows.add_row(f"{done.number:04}_{done.name}", f"{done.applied_at:%Y-%m-%d %H:%M}", f"Rota {done.by}")
-        for step in missing:
-            rows.add_row(f"{step.number:04}_{step.name}", "missing", "run: rota migrate up")
-        out.print(rows)
+        print_table(
+            ("migration", "applied", "by"),
+            [(f"{s.number:04}_{s.name}", f"{s.applied_at:%Y-%m-%d %H:%M}", f"Rota {s.by}") for s in applied]
+            + [(f"{s.number:04}_{s.name}", "missing", "run: rota migrate up") for s in missing],
+        )
 
     asyncio.run(run(App(settings=read_settings(dsn=dsn, schema=schema))))

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -19,7 +20,12 @@ STATE_STYLES = {
     "expired": "magenta",
 }
 
-out = Console(highlight=False, soft_wrap=False)
+GAP = "  "
+LAST_WIDTH_MIN = 12
+WIDE = 100_000
+"""Where no terminal limits the width, nothing is cut: the lines go to a file or to another program."""
+
+out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def fail(message: str, *, status: int) -> NoReturn:
@@ -28,19 +34,33 @@ def fail(message: str, *, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """A plain table whose last column takes what room is left."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
-    for column in columns:
-        last = column == columns[-1]
-        made.add_column(
-            column,
-            justify="right" if column in right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=1 if last else None,
-        )
-    return made
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right: Sequence[str] = ()) -> None:
+    """A plain table: every column as wide as its content, and the last one cut where the terminal ends."""
+    cells = [[cell if isinstance(cell, Text) else plain(cell) for cell in row] for row in rows]
+    widths = [max([len(column), *(row[index].cell_len for row in cells)]) for index, column in enumerate(columns)]
+    used = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
+    widths[-1] = max(LAST_WIDTH_MIN, min(widths[-1], out.width - used))
+    lines = [[Text(column, style="bold") for column in columns], *cells]
+    for line in lines:
+        shown = []
+        for column, cell, width in zip(columns, line, widths, strict=True):
+            cell.truncate(width, overflow="ellipsis")
+            space = " " * (width - cell.cell_len)
+            shown.append(Text.assemble(space, cell) if column in right else Text.assemble(cell, space))
+        joined = Text(GAP).join(shown)
+        joined.rstrip()
+        out.print(joined, no_wrap=True, overflow="ignore", crop=False)
+
+
+def print_facts(facts: Sequence[tuple[str, str | Text | None]]) -> None:
+    """Names and values, one pair a line; long values go on below themselves. Pairs without a value are left out."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False, show_edge=False)
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in facts:
+        if value is not None:
+            made.add_row(name, value if isinstance(value, Text) else plain(value))
+    out.print(made)
 
 
 def state(value: str) -> Text:

@@ -21,16 +21,25 @@ KILL_AFTER_S = 20.0
 def worker(
     program: Annotated[str, typer.Argument(help="module:attribute of your rota.App, such as shop:app", metavar="APP")],
     processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 1,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="One worker in this very process, for a supervisor of your own.")
+    ] = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Run the jobs of a program until a signal stops it: SIGTERM lets jobs end, a second one gives them back at once."""
+    """Run the jobs of a program until a signal stops it: SIGTERM lets jobs end, a second one gives them back at once.
+
+    Each worker is a process of its own that is started again when it ends by itself: it does so, before a lease of its
+    can run out, when a thread or a blocked event loop cannot be stopped in any other way.
+    """
     app = load_app(program, dsn=dsn, schema=schema)
     log.setup(app.settings)
-    if processes == 1:
+    if alone:
         status = run(work(app))
     else:
-        app.handlers  # noqa: B018 - bad settings show here, once, and not in every child
+        # Bad settings show here, once, and not in every child.
+        app.handlers  # noqa: B018
+        app.settings.require_dsn()
         commands = worker_commands(program, count=processes, dsn=dsn, schema=schema)
         status = run(supervise(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S))
     sys.stdout.flush()
@@ -42,7 +51,7 @@ def worker(
 def worker_commands(program: str, *, count: int, dsn: str | None, schema: str | None) -> list[Command]:
     """The commands of `count` worker processes of one program."""
     environ = {name: value for name, value in (("ROTA_DSN", dsn), ("ROTA_SCHEMA", schema)) if value is not None}
-    argv = [sys.executable, "-m", "rota.cli.main", "worker", program]
+    argv = [sys.executable, "-m", "rota.cli.main", "worker", "--alone", program]
     return [Command(f"worker {number}", argv, environ) for number in range(1, count + 1)]
 
 

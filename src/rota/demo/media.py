@@ -87,11 +87,16 @@ async def contact_sheet(
     # Below half a second there are hardly twelve different pictures.
     at_s = [length_s * (n + 0.5) / SHEET_CELLS for n in range(SHEET_CELLS)] if length_s >= 0.5 else [0.0]
     cells: list[bytes] = []
+    checked_whole = False
     for done, instant in enumerate(at_s, start=1):
         picture = await _picture(source, tools, facts["video_index"], cell, instant)
-        # A file's sound may outlast its pictures: then the last one stands for the rest.
-        picture = picture or (cells[-1] if cells else await _picture(source, tools, facts["video_index"], cell, 0.0))
-        if not picture:
+        if picture is None:
+            if not checked_whole:
+                await _check_readable(source, tools, facts["video_index"], at_s=instant)
+                checked_whole = True
+            # The pictures end before the sound, or the last one stays to the end: it stands for the rest.
+            picture = cells[-1] if cells else await _picture(source, tools, facts["video_index"], cell, 0.0)
+        if picture is None:
             raise MediaError(f"ffmpeg found no picture in {shown(source)}.")
         cells.append(picture)
         await _tell(progress, done / (len(at_s) + 1))
@@ -339,8 +344,20 @@ async def _picture(source: Path, tools: Tools, index: int, cell: tuple[int, int]
     if len(result.stdout) == cell[0] * cell[1] * 3 // 2:
         return result.stdout
     if result.has_errors:
-        raise MediaError(f"{shown(source)} is damaged or cut short: there is no picture at {at_s:.1f} s.")
+        raise _no_picture(source, at_s)
     return None
+
+
+async def _check_readable(source: Path, tools: Tools, index: int, *, at_s: float) -> None:
+    """Raise if a stream's packets cannot all be read. Seeking past the end of a cut MP4 is silent, reading is not."""
+    argv = ffmpeg_argv(tools, [*input_args(source), "-map", f"0:{index}", "-c", "copy", "-f", "null", "-"])
+    result = await run_tool(argv, timeout_s=WHOLE_TIMEOUT_S, about=shown(source))
+    if result.has_errors:
+        raise _no_picture(source, at_s)
+
+
+def _no_picture(source: Path, at_s: float) -> MediaError:
+    return MediaError(f"{shown(source)} is damaged or cut short: there is no picture at {at_s:.1f} s.")
 
 
 async def _whole_file(argv: Sequence[str], source: Path, facts: ProbeResult, progress: OnProgress | None) -> ToolResult:

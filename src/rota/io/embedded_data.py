@@ -162,9 +162,9 @@ def _named_when_complete(folder: Folder, *, fsync: bool) -> Iterator[None]:
 def _copy(source: Path, *, to: Path) -> None:
     try:
         shutil.copytree(source, to, symlinks=True)
-    except shutil.Error as error:  # one entry for each of a thousand files: the first is enough
-        _, file, reason = error.args[0][0]
-        raise EmbeddedError(f"{source} cannot be copied to {file}: {reason}.") from error
+    except shutil.Error as error:  # it lists a thousand files: the first reason is enough
+        reason = error.args[0][0][2]
+        raise EmbeddedError(f"{source} cannot be copied: {reason}.") from error
 
 
 def _run(command: list[str], *, folder: Folder, lock: int, stdin: str) -> None:

@@ -30,13 +30,16 @@ def setup(settings: Settings) -> None:
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if text else "iso", utc=not text),
-        structlog.processors.format_exc_info,
-        _redact_fields,
     ]
     structlog.configure(
         processors=[
             *shared,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if text else structlog.processors.JSONRenderer(),
+            *([] if text else [structlog.processors.format_exc_info]),
+            _redact_fields,
+            # Tracebacks without local variables: those may hold secrets (I10).
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+            if text
+            else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, settings.log_level.upper())),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),

@@ -157,7 +157,7 @@ def _begin(schema: str) -> str:
 
 def _record(schema: str, step: Migration) -> str:
     return fill_in(
-        f'INSERT INTO :"schema".migrations (number, name, applied_by) '
+        f'INSERT INTO :"schema".migrations (number, name, applied_by) '  # noqa: S608 - of our own files
         f"VALUES ({step.number}, '{step.name}', '{__version__}');",
         schema=schema,
     )

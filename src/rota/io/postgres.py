@@ -121,19 +121,24 @@ async def connect(target: Target) -> Connection:
         raise _translated(error, target) from error
 
 
+_SESSION: Final = {
+    "statement_timeout": str(STATEMENT_TIMEOUT_MS),
+    "lock_timeout": str(LOCK_TIMEOUT_MS),
+    "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_TIMEOUT_MS),
+    # Short statements over small batches: compiling them costs more than running them.
+    "jit": "off",
+    # Each statement reaches its rows by an index. A plan that was made, and is kept, while a table was almost empty
+    # would read it whole, for each row anew: seconds for one batch once a hundred thousand jobs wait.
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+
+
 def _options(target: Target) -> dict[str, Any]:
     if target.pooler == "transaction":
         return {"statement_cache_size": 0}
-    return {
-        "server_settings": {
-            "application_name": target.application,
-            "statement_timeout": str(STATEMENT_TIMEOUT_MS),
-            "lock_timeout": str(LOCK_TIMEOUT_MS),
-            "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_TIMEOUT_MS),
-            # Short statements over small batches: compiling them costs more than running them.
-            "jit": "off",
-        }
-    }
+    return {"server_settings": {"application_name": target.application, **_SESSION}}
 
 
 def _translated(error: Exception, target: Target) -> Exception:
@@ -253,10 +258,7 @@ class Database:
             rows: list[Any] = await conn.fetch(text, *args)
             return rows
         async with conn.transaction():
-            await conn.execute(
-                f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; "
-                f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_TIMEOUT_MS}"
-            )
+            await conn.execute(";".join(f"SET LOCAL {name} = {value}" for name, value in _SESSION.items()))
             rows = await conn.fetch(text, *args)
             return rows
 

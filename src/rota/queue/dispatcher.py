@@ -22,6 +22,9 @@ from rota.queue.payload import cut_text, encode
 CLAIM_MAX: Final = 1000
 """Jobs in one claim. Larger batches gain nothing and hold row locks for longer."""
 
+WAIT_S_MAX: Final = 100 * 365.25 * 24 * 3600.0
+"""A hundred years, as in `enqueue`. The database takes no wait without an end, and one would hold up its batch."""
+
 STALLED: Final = "The job made no progress for the lease time ({lease_s:g} s); its worker stopped it"
 UNWRITTEN: Final = "The job's heartbeat could not be written for the lease time; its worker stopped it"
 
@@ -36,20 +39,26 @@ class Slots:
     """False once the worker takes no new work."""
 
     def asks(self) -> list[Ask]:
-        """What to claim now: the kinds with a free slot, at most CLAIM_MAX jobs in all."""
-        if not self.open:
-            return []
+        """What to claim now: each kind with a free slot, in all about CLAIM_MAX jobs.
+
+        Where the free slots are more than that, kinds with few get all of theirs and the others share the rest, so
+        that a kind with a thousand slots never keeps another out.
+        """
+        free = sorted((slots, name) for name in self.kinds if (slots := self._free(name)) > 0)
         asks, left = [], CLAIM_MAX
-        for kind in self.kinds.values():
-            free = min(kind.limit - self.running.get(kind.name, 0), left)
-            if free > 0:
-                asks.append(Ask(kind.name, free, kind.lease_s, kind.max_tries))
-                left -= free
+        for number, (slots, name) in enumerate(free):
+            share = max(1, min(slots, left // (len(free) - number)))
+            kind = self.kinds[name]
+            asks.append(Ask(name, share, kind.lease_s, kind.max_tries))
+            left = max(0, left - share)
         return asks
 
     def free_kinds(self) -> list[str]:
         """The kinds with a free slot."""
-        return [ask.kind for ask in self.asks()]
+        return [name for name in self.kinds if self._free(name) > 0]
+
+    def _free(self, name: str) -> int:
+        return self.kinds[name].limit - self.running.get(name, 0) if self.open else 0
 
     def took(self, claimed: Iterable[ClaimedJob]) -> None:
         """Notes jobs that start."""
@@ -87,11 +96,11 @@ def settle(job: ClaimedJob, *, kind: Kind, returned: Any, random: Random) -> Fin
                 job, kind=kind, error=error or "The handler asked for a retry", random=random, after_s=after_s
             )
         case jobs.Snooze(after_s, reason):
-            return Release(job.lease, wait_s=max(0.0, after_s), reason=_clean(reason), keyed=keyed)
+            return Release(job.lease, wait_s=_bounded(after_s), reason=_clean(reason), keyed=keyed)
         case jobs.Yield():
             return Release(job.lease, keyed=keyed)
         case jobs.GiveBack(reason, after_s):
-            return Release(job.lease, wait_s=max(0.0, after_s), reason=_clean(reason), keyed=keyed)
+            return Release(job.lease, wait_s=_bounded(after_s), reason=_clean(reason), keyed=keyed)
         case jobs.Fail(reason):
             return Finish(job.lease, Outcome.FAILED, error=cut_text(reason))
         case jobs.Cancelled(reason):
@@ -113,7 +122,7 @@ def failed_try(job: ClaimedJob, *, kind: Kind, error: str, random: Random, after
         job.lease,
         Outcome.RETRY,
         error=cut_text(error),
-        wait_s=max(0.0, wait_s),
+        wait_s=_bounded(wait_s),
         keyed=job.dedupe_scope is Scope.QUEUED,
     )
 
@@ -166,6 +175,11 @@ def describe_error(error: BaseException) -> str:
     place = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     message = str(error).strip()
     return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
+
+
+def _bounded(wait_s: float) -> float:
+    # In this order NaN becomes 0.
+    return min(max(0.0, wait_s), WAIT_S_MAX)
 
 
 def _clean(text: str | None) -> str | None:

@@ -24,7 +24,20 @@ TEXT_BYTES_MAX: Final = 8 * 1024
 """Bytes of an error or a progress text; longer ones are cut."""
 
 _SUSPECT: Final = (b"null", b"\\u0000")
-_encode: Final = msgspec.json.Encoder().encode
+
+
+def _is_model(value: Any) -> bool:
+    return hasattr(value, "model_dump") and not isinstance(value, type)
+
+
+def _from_model(value: Any) -> Any:
+    """What msgspec asks for types that it does not know."""
+    if _is_model(value):
+        return value.model_dump(mode="json")
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=_from_model).encode
 
 
 def encode(value: Any, *, what: str = "payload", bytes_max: int = PAYLOAD_BYTES_MAX) -> str:
@@ -39,8 +52,6 @@ def encode(value: Any, *, what: str = "payload", bytes_max: int = PAYLOAD_BYTES_
 
     Raises: PayloadError with the field's path.
     """
-    if hasattr(value, "model_dump"):
-        value = value.model_dump(mode="json")
     try:
         text = _encode(value)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
@@ -48,7 +59,7 @@ def encode(value: Any, *, what: str = "payload", bytes_max: int = PAYLOAD_BYTES_
         raise PayloadError(f"The {what} cannot be stored: {path} {reason}.", path=path) from None
     # msgspec writes NaN as null and U+0000 as an escape: the slow look is taken only where one of them may be.
     if any(sign in text for sign in _SUSPECT):
-        fault = _find_fault(value, "$", 0)
+        fault = _find_fault(msgspec.to_builtins(value, str_keys=True, enc_hook=_from_model), "$", 0)
         if fault is not None:
             raise PayloadError(f"The {what} cannot be stored: {fault[0]} {fault[1]}.", path=fault[0])
     if len(text) > bytes_max:
@@ -94,7 +105,7 @@ def decoder(payload_type: Any) -> Callable[[str], Any]:
     def checked(text: str) -> Any:
         try:
             return decode(text)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise _does_not_fit(str(error)) from None
 
     return checked
@@ -172,6 +183,8 @@ def _children(value: Any) -> list[tuple[str, Any]]:
         return [(f".{name}", getattr(value, name)) for name in value.__struct_fields__]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value)]
+    if _is_model(value):
+        return [(f".{name}", child) for name, child in value]
     if isinstance(value, list | tuple | Set):
         return [(f"[{index}]", child) for index, child in enumerate(value)]
     return []

@@ -1,4 +1,4 @@
-"""The contact page: nothing from outside gets into its markup, nothing is loaded from elsewhere, and it shows what is."""
+"""The contact page: nothing from outside gets into its markup, nothing is loaded from elsewhere, it shows what is."""
 
 import base64
 import hashlib

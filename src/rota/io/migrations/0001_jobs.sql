@@ -140,8 +140,8 @@ $function$;
 
 -- Whether a job may be stored. Every way of adding jobs asks here, and refuse_job says what is wrong.
 CREATE FUNCTION :"schema".job_ok(
-    kind text, payload jsonb, dedupe_key text, dedupe_scope text, delay_s double precision, max_tries integer,
-    place text
+    kind text, payload jsonb, dedupe_key text, dedupe_scope text, run_after timestamptz, delay_s double precision,
+    max_tries integer, place text
 ) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $function$
     SELECT kind IS NOT NULL AND length(kind) BETWEEN 1 AND 200
@@ -149,6 +149,8 @@ CREATE FUNCTION :"schema".job_ok(
        AND (dedupe_key IS NULL) = (dedupe_scope IS NULL)
        AND (dedupe_key IS NULL
             OR length(dedupe_key) BETWEEN 1 AND 500 AND dedupe_scope IN ('open', 'queued', 'forever'))
+       -- Python knows no times beyond: a job with one could be claimed, but not read.
+       AND (run_after IS NULL OR run_after >= '0001-01-01 00:00+00' AND run_after < '10000-01-01 00:00+00')
        AND (delay_s IS NULL OR delay_s BETWEEN 0 AND 3155760000)
        AND (max_tries IS NULL OR max_tries BETWEEN 1 AND 1000)
        AND (place IS NULL OR place IN ('worker', 'CloudPool', 'OrgRunner'))
@@ -156,8 +158,8 @@ $function$;
 
 -- Says what is wrong with job `number` of an enqueue.
 CREATE FUNCTION :"schema".refuse_job(
-    number bigint, kind text, payload jsonb, dedupe_key text, dedupe_scope text, delay_s double precision,
-    max_tries integer, place text
+    number bigint, kind text, payload jsonb, dedupe_key text, dedupe_scope text, run_after timestamptz,
+    delay_s double precision, max_tries integer, place text
 ) RETURNS void
     LANGUAGE plpgsql AS $function$
 BEGIN
@@ -173,6 +175,8 @@ BEGIN
                 THEN 'has a max_tries outside 1 to 1000'
             WHEN place NOT IN ('worker', 'CloudPool', 'OrgRunner')
                 THEN 'has an unknown place: give worker, CloudPool or OrgRunner'
+            WHEN run_after < '0001-01-01 00:00+00' OR run_after >= '10000-01-01 00:00+00'
+                THEN 'has a run_after outside the years 1 to 9999'
             WHEN delay_s NOT BETWEEN 0 AND 3155760000
                 THEN 'has a delay_s outside 0 to 3155760000 (a hundred years)'
             WHEN dedupe_scope NOT IN ('open', 'queued', 'forever')
@@ -244,7 +248,7 @@ BEGIN
                  WITH ORDINALITY AS j(id, kind, payload, priority, tenant, key, scope, run_after, delay_s, tries,
                                       trace, place, execution_id, n)
             WHERE (allowed IS NULL OR j.id = ANY (allowed))
-              AND :"schema".job_ok(j.kind, j.payload, j.key, j.scope, j.delay_s, j.tries, j.place)
+              AND :"schema".job_ok(j.kind, j.payload, j.key, j.scope, j.run_after, j.delay_s, j.tries, j.place)
             ORDER BY j.scope, j.key, j.n
             ON CONFLICT DO NOTHING
             RETURNING o.id
@@ -254,11 +258,12 @@ BEGIN
 
         missing := ARRAY(SELECT unnest(missing) EXCEPT SELECT unnest(added));
         -- Still missing: a job that is refused, or one whose key another job holds.
-        PERFORM :"schema".refuse_job(j.n, j.kind, j.payload, j.key, j.scope, j.delay_s, j.tries, j.place)
-        FROM unnest(new_ids, kinds, payloads, dedupe_keys, dedupe_scopes, delays_s, enqueue_many.max_tries, places)
-             WITH ORDINALITY AS j(id, kind, payload, key, scope, delay_s, tries, place, n)
+        PERFORM :"schema".refuse_job(j.n, j.kind, j.payload, j.key, j.scope, j.run_after, j.delay_s, j.tries, j.place)
+        FROM unnest(new_ids, kinds, payloads, dedupe_keys, dedupe_scopes, run_afters, delays_s,
+                    enqueue_many.max_tries, places)
+             WITH ORDINALITY AS j(id, kind, payload, key, scope, run_after, delay_s, tries, place, n)
         WHERE j.id = ANY (missing)
-          AND NOT :"schema".job_ok(j.kind, j.payload, j.key, j.scope, j.delay_s, j.tries, j.place)
+          AND NOT :"schema".job_ok(j.kind, j.payload, j.key, j.scope, j.run_after, j.delay_s, j.tries, j.place)
         ORDER BY j.n LIMIT 1;
         -- A holder that ended since then has left its key free: such a job is tried again.
         SELECT array_agg(coalesce(held.id, j.holder) ORDER BY j.n),
@@ -310,8 +315,8 @@ BEGIN
         INTO id, created;
         RETURN;
     END IF;
-    IF NOT :"schema".job_ok(kind, payload, dedupe_key, dedupe_scope, delay_s, max_tries, place) THEN
-        PERFORM :"schema".refuse_job(1, kind, payload, dedupe_key, dedupe_scope, delay_s, max_tries, place);
+    IF NOT :"schema".job_ok(kind, payload, dedupe_key, dedupe_scope, run_after, delay_s, max_tries, place) THEN
+        PERFORM :"schema".refuse_job(1, kind, payload, dedupe_key, dedupe_scope, run_after, delay_s, max_tries, place);
     END IF;
     due := coalesce(run_after, clock + make_interval(secs => coalesce(delay_s, 0)));
     id := :"schema".uuid_v7_head(coalesce(at, clock_timestamp()), 0) || :"schema".uuid_v7_tail();

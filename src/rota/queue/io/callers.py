@@ -201,6 +201,13 @@ def _for_sqlalchemy(conn: Any, text: str, args: Sequence[Any]) -> tuple[str, Any
     )
 
 
+def _with_uuids(rows: list[Any]) -> list[Row]:
+    """psycopg2 answers ids as text, and a connection may have a codec of its own for uuid."""
+    if not rows or "id" not in rows[0] or isinstance(rows[0]["id"], UUID):
+        return rows
+    return [{**row, "id": UUID(str(row["id"]))} for row in rows]
+
+
 def _through(attribute: str, run: Callable[[Any, str, Sequence[Any]], Any]) -> Callable[[Any, str, Sequence[Any]], Any]:
     """For a cursor: the same on its connection."""
     return lambda cursor, text, args: run(getattr(cursor, attribute), text, args)

@@ -12,9 +12,9 @@ from typing import Final
 import asyncpg
 
 from rota.errors import DatabaseAway
+from rota.ids import JobId
 from rota.io.backoff import Backoff
 from rota.io.log import get_logger
-from rota.ids import JobId
 from rota.queue.io.store import Store
 from rota.queue.job import Finish, Outcome, Release, State
 

@@ -204,7 +204,7 @@ class Store:
 
         Raises: JobNotFound.
         """
-        rows = await self._fetch("retry.sql", job_id, now)
+        rows = await self._fetch("retry.sql", job_id, now) or await self._fetch("retry.sql", job_id, now)
         if not rows:
             raise JobNotFound(f"There is no job {job_id}. It may have ended longer ago than its retention.")
         holder = rows[0]["holder"]

@@ -1,5 +1,5 @@
 -- Cancels jobs: a queued one at once; a leased one is marked, its holder is told, and it ends when the holder answers
--- or after the sweep's grace. Asking again changes nothing.
+-- or after the sweep's grace. Asking again only tells the holder again.
 -- Parameters: $1 ids uuid[] (ascending), $2 reason text, $3 now timestamptz or null.
 -- Rows: id, state (cancelled, or leased where the holder was asked) of each open job among them.
 -- Locks: the rows, in the order of the ids.
@@ -26,7 +26,8 @@ WITH clock AS MATERIALIZED (
     FROM ended CROSS JOIN clock
 ), asked AS (
     UPDATE :"schema".open_jobs AS j
-    SET cancel_asked_at = coalesce(j.cancel_asked_at, clock.now), last_error = $2
+    SET cancel_asked_at = coalesce(j.cancel_asked_at, clock.now),
+        last_error = CASE WHEN j.cancel_asked_at IS NULL THEN $2 ELSE j.last_error END
     FROM held CROSS JOIN clock
     WHERE j.id = held.id AND held.state = 'leased'
     RETURNING j.leased_by

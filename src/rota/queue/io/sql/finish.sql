@@ -4,7 +4,7 @@
 --   $4 errors text[], $5 results jsonb[], $6 waits_s float8[] (for retry), $7 now timestamptz or null.
 -- Rows: id, state of each job that was written; one that does not come back was refused: its lease is lost.
 -- Locks: the rows, in the order of the ids, as renew and release take them.
--- Index: open_jobs_pkey, one look for each id (the lateral keeps it so whatever the statistics say);
+-- Index: open_jobs_pkey, one look for each id (the settings of rota.io.postgres keep it so);
 --   open_jobs_queued_key for a twin.
 WITH given AS MATERIALIZED (
     SELECT g.*, coalesce($7::timestamptz, now()) AS now

@@ -3,7 +3,7 @@
 --   $5 now timestamptz or null for the database's clock.
 -- Rows: id, cancel_asked of each lease that was extended; one that does not come back is lost.
 -- Locks: the rows, in the order of the ids, as finish and release take them.
--- Index: open_jobs_pkey, one look for each id (the lateral keeps it so whatever the statistics say).
+-- Index: open_jobs_pkey, one look for each id (the settings of rota.io.postgres keep it so).
 WITH given AS MATERIALIZED (
     SELECT g.id, g.epoch, g.lease_s, g.progress, coalesce($5::timestamptz, now()) AS now
     FROM unnest($1::uuid[], $2::bigint[], $3::double precision[], $4::jsonb[]) AS g(id, epoch, lease_s, progress)

@@ -1,7 +1,8 @@
 -- Puts one ended job (failed, cancelled, expired) back into the queue with its tries at 0, or makes a queued job that
 -- waits for its time due now. A job whose key another job holds stays as it is.
 -- Parameters: $1 id uuid, $2 now timestamptz or null.
--- Rows: one if the job exists: id, outcome (queued, held, leased, done), holder uuid (of the key, where held).
+-- Rows: one if the job exists: id, outcome (queued, held, leased, done), holder uuid (of the key, where held). None
+--   also for a job that was claimed or retried since the statement began: the next one sees it.
 -- Locks: the row; waits for an uncommitted job with the same key.
 -- Index: the primary keys and the unique keys.
 WITH clock AS MATERIALIZED (
@@ -9,10 +10,11 @@ WITH clock AS MATERIALIZED (
 ), old AS MATERIALIZED (
     SELECT e.* FROM :"schema".ended_jobs AS e WHERE e.id = $1 FOR UPDATE
 ), holder AS MATERIALIZED (
-    SELECT o.id FROM old JOIN :"schema".open_jobs AS o
-        ON o.dedupe_scope = old.dedupe_scope AND o.dedupe_key = old.dedupe_key
-    WHERE old.dedupe_scope = 'open' OR old.dedupe_scope = 'queued' AND o.state = 'queued'
-    LIMIT 1
+    SELECT o.id FROM old JOIN :"schema".open_jobs AS o ON o.dedupe_key = old.dedupe_key
+    WHERE old.dedupe_scope = 'open' AND o.dedupe_scope = 'open'
+    UNION ALL
+    SELECT o.id FROM old JOIN :"schema".open_jobs AS o ON o.dedupe_key = old.dedupe_key
+    WHERE old.dedupe_scope = 'queued' AND o.dedupe_scope = 'queued' AND o.state = 'queued'
 ), again AS (
     INSERT INTO :"schema".open_jobs
         (id, run_after, created_at, started_at, heartbeat_at, lease_epoch, priority, tries, max_tries, kind, place,
@@ -43,4 +45,4 @@ UNION ALL
 SELECT old.id, CASE old.state WHEN 'done' THEN 'done' ELSE 'held' END, (SELECT holder.id FROM holder), 0
 FROM old WHERE NOT EXISTS (SELECT FROM again)
 UNION ALL
-SELECT o.id, 'leased', NULL, 0 FROM :"schema".open_jobs AS o WHERE o.id = $1 AND o.state = 'leased'
+SELECT o.id, 'leased', NULL, 0 FROM :"schema".open_jobs AS o WHERE o.id = $1 AND o.state || '' = 'leased'
