@@ -16,16 +16,17 @@ def new_holder(*, host: str, pid: int) -> Holder:
     return Holder(f"{host[:100]}:{pid}:{os.urandom(4).hex()}")
 
 
-def uuid_v7s(count: int, *, unix_us: int) -> list[UUID]:
+def uuid_v7s(count: int, *, unix_us: int, random_bits: int | None = None) -> list[UUID]:
     """Makes `count` ids (RFC 9562, version 7) that sort in the order of the list.
 
     Args:
         count: how many, 0 or more.
         unix_us: microseconds since 1970; each id stands one microsecond after the one before.
+        random_bits: 62 of them; None takes them from the system.
 
     Returns: the ids. They share their random half, which is safe because their times differ.
     """
-    tail = 0x8000_0000_0000_0000 | int.from_bytes(os.urandom(8), "big") >> 2
+    tail = 0x8000_0000_0000_0000 | (int.from_bytes(os.urandom(8), "big") >> 2 if random_bits is None else random_bits)
     ids = []
     for us in range(unix_us, unix_us + count):
         head = us // 1000 << 16 | 0x7000 | (us % 1000) * 4096 // 1000

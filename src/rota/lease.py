@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+
 from rota.ids import JobId
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Lease:
+class Lease(Struct, frozen=True, order=True, gc=False):
     """The right to run one job. Everything said after the claim carries it, and an older epoch changes nothing (I3)."""
 
     job_id: JobId
@@ -48,13 +49,14 @@ class Renewal:
     progress: Any | None
 
 
-@dataclass(slots=True)
-class _Held:
+class Held(Struct, gc=False):
+    """One lease as its holder keeps it. The book changes it; others read `deadline`."""
+
     lease: Lease
     lease_s: float
     heartbeat_s: float
     deadline: float
-    """When the lease is over as far as this holder may trust it."""
+    """When the lease is over as far as this holder may trust it; 0 once it is lost."""
     next_beat: float
     progressed: bool = False
     """Whether the job moved since the last renewal was sent."""
@@ -77,25 +79,22 @@ class LeaseBook:
     """
 
     margin_s: float = 1.0
-    _held: dict[JobId, _Held] = field(default_factory=dict)
+    _held: dict[JobId, Held] = field(default_factory=dict)
 
-    def grant(self, leases: Iterable[Lease], *, lease_s: float, heartbeat_s: float, sent_at: float) -> None:
-        """Records claimed leases.
+    def grant(self, lease: Lease, *, lease_s: float, heartbeat_s: float, sent_at: float) -> Held:
+        """Records a claimed lease.
 
         Args:
-            leases: what the claim returned.
-            lease_s: how long each lasts, over 0.
+            lease: what the claim returned.
+            lease_s: how long it lasts, over 0.
             heartbeat_s: how often the job's progress is written, over 0 and under `lease_s`.
             sent_at: the clock before the claim was sent.
+
+        Returns: the entry, for whoever has to look at its deadline often.
         """
-        for lease in leases:
-            self._held[lease.job_id] = _Held(
-                lease=lease,
-                lease_s=lease_s,
-                heartbeat_s=heartbeat_s,
-                deadline=sent_at + lease_s,
-                next_beat=sent_at + heartbeat_s,
-            )
+        held = Held(lease, lease_s, heartbeat_s, sent_at + lease_s, sent_at + heartbeat_s)
+        self._held[lease.job_id] = held
+        return held
 
     def drop(self, lease: Lease) -> None:
         """Forgets a lease that was given back or whose job ended; an unknown one is fine."""
@@ -160,6 +159,7 @@ class LeaseBook:
                 held.next_beat = max(held.sent_at + held.heartbeat_s, now)
                 held.sent_at = None
             else:
+                held.deadline = 0.0
                 del self._held[renewal.lease.job_id]
                 lost.append(renewal.lease)
         return lost
@@ -205,10 +205,10 @@ class LeaseBook:
         )
         return min(times, default=None)
 
-    def _margin(self, held: _Held) -> float:
+    def _margin(self, held: Held) -> float:
         return min(self.margin_s, held.lease_s / 4)
 
-    def _stop_at(self, held: _Held) -> float:
+    def _stop_at(self, held: Held) -> float:
         notice = min(held.heartbeat_s, held.lease_s / 2) / (2 if held.moved else 1)
         return held.deadline - max(notice, self._margin(held))
 

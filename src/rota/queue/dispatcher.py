@@ -141,12 +141,16 @@ class Stop:
     given_back: bool = False
     over: bool = False
     """Its lease has ended by the holder's clock."""
+    started: bool = True
+    """Its handler had been called."""
 
 
 def stopped(job: ClaimedJob, *, kind: Kind, why: Stop, random: Random) -> Finish | Release | None:
     """A job that was stopped. None where the lease is gone and nothing may be written."""
     if why.loss is Loss.TAKEN:
         return None
+    if why.given_back and not why.started:
+        return give_back(job)
     if why.cancel_asked:
         return Finish(job.lease, Outcome.CANCELLED)
     if why.loss is Loss.STALLED:

@@ -1,5 +1,6 @@
 """What a job is: its states, what is asked for, what is claimed, and how a try can end. Pure data.
 
+What there is one of for each job is a msgspec Struct, because those are made ten times as fast as a dataclass.
 The state table at the end is the one place that says which state may follow which; the SQL and the reference store
 are tested against it.
 
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from rota.ids import JobId
 from rota.lease import Lease
@@ -78,8 +81,7 @@ def forever_key(key: str) -> Dedupe:
     return Dedupe(key, Scope.FOREVER)
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(Struct, frozen=True, gc=False):
     """One job to add. `payload` is JSON text that `rota.queue.payload` has checked."""
 
     kind: str
@@ -93,16 +95,14 @@ class NewJob:
     trace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(Struct, frozen=True, gc=False):
     """The answer to an enqueue: `created` is False if another job holds the key, and `id` is then that job's."""
 
     id: JobId
     created: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True, gc=False):
     """What a claim wants of one kind."""
 
     kind: str
@@ -111,8 +111,7 @@ class Ask:
     max_tries: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedJob:
+class ClaimedJob(Struct, frozen=True, gc=False):
     """A job as its holder gets it. `payload` and `progress` are JSON text."""
 
     lease: Lease
@@ -147,8 +146,7 @@ class Outcome(StrEnum):
     RETRY = "retry"
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Struct, frozen=True, gc=False):
     """The end of a try. `result` is JSON text; `wait_s` counts for RETRY. `keyed`: the job has a queued-scope key."""
 
     lease: Lease
@@ -159,8 +157,7 @@ class Finish:
     keyed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True, gc=False):
     """A return to the queue that counts no try. `wait_s` None keeps run_after and with it the place in line."""
 
     lease: Lease
@@ -169,8 +166,7 @@ class Release:
     keyed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
+class Swept(Struct, frozen=True, gc=False):
     """A lease that ran out, and what became of its job."""
 
     lease: Lease
@@ -180,8 +176,7 @@ class Swept:
     tries: int
 
 
-@dataclass(frozen=True, slots=True)
-class Poll:
+class Poll(Struct, frozen=True, gc=False):
     """What an idle server sees: seconds until the next job is due (0 or less: now; None: nothing waits), whether a
     lease ran out, and which of its jobs somebody wants stopped."""
 
@@ -233,8 +228,7 @@ class JobRow:
     execution_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Retried:
+class Retried(Struct, frozen=True, gc=False):
     """The answer to a person's retry: `queued`, or why not: `held` (by the job `holder`), `leased`, `done`."""
 
     id: JobId

@@ -12,11 +12,12 @@ import asyncio
 import os
 import struct
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from asyncpg.pgproto.pgproto import UUID
 
@@ -25,7 +26,7 @@ from rota.io.postgres import statement
 from rota.queue.io.callers import fetch_on, in_words, is_asyncpg
 from rota.queue.io.placeholders import numbered
 from rota.queue.io.store import many_jobs
-from rota.queue.job import Dedupe, Enqueued, NewJob
+from rota.queue.job import Enqueued, NewJob
 
 COPY_JOBS_MIN: Final = 50
 """Jobs from which on COPY is quicker, with its three round trips more (measured on one machine)."""
@@ -51,20 +52,12 @@ _int4: Final = struct.Struct(">ii").pack
 _int8: Final = struct.Struct(">iq").pack
 
 
-class _Variant(NamedTuple):
-    """All of a job but its payload: large batches have few of them, which are looked at instead of each job."""
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What COPY needs to know: the optional columns that some job sets, and when the first of each kind is due."""
 
-    kind: str
-    priority: int | None
-    tenant: str | None
-    dedupe: Dedupe | None
-    run_after: datetime | None
-    delay_s: float | None
-    max_tries: int | None
-    trace: str | None
-
-
-_variant_of: Final = attrgetter(*_Variant._fields)
+    columns: tuple[str, ...]
+    first_due: Mapping[str, datetime | None]
 
 
 async def copy_on(conn: Any, jobs: Sequence[NewJob], *, schema: str) -> list[Enqueued]:
@@ -84,11 +77,8 @@ async def copy_on(conn: Any, jobs: Sequence[NewJob], *, schema: str) -> list[Enq
     """
     if not jobs:
         return []
-    columns, variants = None, frozenset[_Variant]()
-    if len(jobs) >= COPY_JOBS_MIN and _takes_our_bytes(conn):
-        variants = frozenset(map(_Variant._make, set(map(_variant_of, jobs))))
-        columns = _columns(variants, max(len(job.payload) for job in jobs))
-    if columns is None:
+    plan = _plan(jobs) if len(jobs) >= COPY_JOBS_MIN and _takes_our_bytes(conn) else None
+    if plan is None:
         rows = await fetch_on(conn, _sql("enqueue_many.sql", schema), many_jobs(jobs), schema=schema)
         return [Enqueued(JobId(row["id"]), row["created"]) for row in rows]
     answers: list[Enqueued] = []
@@ -97,11 +87,11 @@ async def copy_on(conn: Any, jobs: Sequence[NewJob], *, schema: str) -> list[Enq
             await conn.copy_to_table(
                 "open_jobs",
                 schema_name=schema,
-                columns=["id", "kind", "payload", *columns],
-                source=_stream(jobs, columns, answers),
+                columns=["id", "kind", "payload", *plan.columns],
+                source=_stream(jobs, plan.columns, answers),
                 format="binary",
             )
-            await conn.fetch(numbered(_sql("wake.sql", schema)), *_first_due(variants))
+            await conn.fetch(numbered(_sql("wake.sql", schema)), list(plan.first_due), list(plan.first_due.values()))
     except Exception as error:
         said = in_words(error, schema=schema)
         if said is None:
@@ -128,33 +118,41 @@ def _transaction(conn: Any) -> AbstractAsyncContextManager[Any]:
     return own
 
 
-def _columns(variants: Set[_Variant], payload_chars_max: int) -> tuple[str, ...] | None:
-    """The optional columns that some job sets; None if these jobs need the function."""
-    if payload_chars_max > COPY_PAYLOAD_CHARS_MAX or not all(map(_needs_no_decision, variants)):
+def _plan(jobs: Sequence[NewJob]) -> _Plan | None:
+    """Looks at each job once; None if one of them needs the function, to decide or to be refused."""
+    kinds: set[str] = set()
+    priorities: set[int] = set()
+    tries: set[int] = set()
+    dues: list[tuple[str, datetime]] = []
+    columns: set[str] = set()
+    for job in jobs:
+        if job.dedupe is not None or job.delay_s is not None or len(job.payload) > COPY_PAYLOAD_CHARS_MAX:
+            return None
+        kinds.add(job.kind)
+        if job.priority is not None:
+            priorities.add(job.priority)
+        if job.max_tries is not None:
+            tries.add(job.max_tries)
+        if job.run_after is not None:
+            dues.append((job.kind, job.run_after))
+        if job.tenant is not None:
+            columns.add("tenant")
+        if job.trace is not None:
+            columns.add("trace")
+    if not (
+        all(1 <= len(kind) <= 200 for kind in kinds)
+        and all(_INT4_MIN <= priority <= _INT4_MAX for priority in priorities)
+        and all(1 <= count <= 1000 for count in tries)
+        # COPY knows a default only for a whole column, and a time without zone is for the driver to refuse.
+        and len(dues) in (0, len(jobs))
+        and all(due.tzinfo is not None for _, due in dues)
+    ):
         return None
-    columns = tuple(name for name in _FIELDS if any(getattr(each, name) is not None for each in variants))
-    if "run_after" in columns and any(each.run_after is None for each in variants):
-        return None  # COPY knows a default only for a whole column
-    return columns
-
-
-def _needs_no_decision(job: _Variant) -> bool:
-    return (
-        job.dedupe is None
-        and job.delay_s is None
-        and 1 <= len(job.kind) <= 200
-        and (job.max_tries is None or 1 <= job.max_tries <= 1000)
-        and (job.priority is None or _INT4_MIN <= job.priority <= _INT4_MAX)
-        and (job.run_after is None or job.run_after.tzinfo is not None)
-    )
-
-
-def _first_due(variants: Set[_Variant]) -> tuple[list[str], list[datetime | None]]:
-    """The kinds, and when the first job of each is due; None is now. Either all of them or none say when."""
-    first: dict[str, datetime | None] = {}
-    for kind, due in sorted({(each.kind, each.run_after) for each in variants}):
-        first.setdefault(kind, due)
-    return list(first), list(first.values())
+    set_by_some = {"priority": priorities, "max_tries": tries, "run_after": dues}
+    columns.update(name for name, values in set_by_some.items() if values)
+    first_due: dict[str, datetime | None] = dict.fromkeys(kinds)
+    first_due.update(sorted(dues, reverse=True))
+    return _Plan(tuple(sorted(columns)), first_due)
 
 
 async def _stream(jobs: Sequence[NewJob], columns: Sequence[str], answers: list[Enqueued]) -> AsyncIterator[bytes]:
@@ -163,12 +161,8 @@ async def _stream(jobs: Sequence[NewJob], columns: Sequence[str], answers: list[
         yield chunk
         await asyncio.sleep(0)  # lets the loop send it, and others run
         # PostgreSQL needs longer for these rows than this process does: the time to make their answers.
-        answers.extend(map(_added, ids[len(answers) : until]))
+        answers += [Enqueued(new, True) for new in map(UUID, ids[len(answers) : until])]
     yield _END
-
-
-def _added(new: bytes) -> Enqueued:
-    return Enqueued(JobId(UUID(new)), True)
 
 
 def _new_ids(count: int, *, unix_us: int) -> list[bytes]:

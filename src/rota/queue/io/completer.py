@@ -12,7 +12,6 @@ from typing import Final
 import asyncpg
 
 from rota.errors import DatabaseAway
-from rota.ids import JobId
 from rota.io.backoff import Backoff
 from rota.io.log import get_logger
 from rota.queue.io.store import Store
@@ -31,11 +30,13 @@ class Completer:
 
     Args:
         store: where to write.
-        written: told of each end with its new state, or None if the database refused it: the lease was lost.
+        written: told of ends with their new states, or None where the database refused one: the lease was lost.
         random: for the jitter of waits.
     """
 
-    def __init__(self, store: Store, *, written: Callable[[Write, State | None], None], random: Random) -> None:
+    def __init__(
+        self, store: Store, *, written: Callable[[list[tuple[Write, State | None]]], None], random: Random
+    ) -> None:
         self._store = store
         self._written = written
         self._random = random
@@ -123,16 +124,14 @@ class Completer:
     async def _write_once(self, batch: list[Write], *, unsure: bool) -> None:
         finishes = [write for write in batch if isinstance(write, Finish)]
         releases = [write for write in batch if isinstance(write, Release)]
-        states: dict[JobId, State] = {}
-        if finishes:
-            states |= await self._store.finish(finishes)
+        states = await self._store.finish(finishes) if finishes else {}
         if releases:
             states |= await self._store.release(releases)
-        for write in batch:
-            state = states.get(write.lease.job_id)
-            if state is None and unsure:
-                log.info("the end of a job was written before, or its lease was lost", job_id=str(write.lease.job_id))
-            self._written(write, state)
+        written = [(write, states.get(write.lease.job_id)) for write in batch]
+        if unsure:
+            # What is refused now may have been written before, by the statement whose answer was lost.
+            written = [(write, state or State.DONE) for write, state in written]
+        self._written(written)
 
     def _without_what_is_refused(self, write: Write, error: Exception) -> list[Write]:
         """The job fails with the reason; if even that is refused, its lease is left to run out."""
@@ -140,5 +139,5 @@ class Completer:
         if isinstance(write, Finish) and write.result is not None:
             reason = f"The result cannot be stored: {error}"
             return [Finish(write.lease, Outcome.FAILED, error=reason)]
-        self._written(write, None)
+        self._written([(write, None)])
         return []

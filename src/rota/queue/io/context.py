@@ -4,14 +4,26 @@ It may be used from the handler's coroutine or from its thread. It holds no rule
 do.
 """
 
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Generator
+from typing import Any, Protocol
 
 from rota.errors import LeaseLost
 from rota.ids import JobId
 from rota.io.log import get_logger
 from rota.queue.job import ClaimedJob
 from rota.queue.payload import cut_text, encode
+
+
+class Host(Protocol):
+    """What runs the job, as its context sees it."""
+
+    def must_stop(self) -> bool:
+        """Whether the job has to end."""
+        ...
+
+    def progressed(self, progress: Any | None) -> bool:
+        """Notes that the job moved; False if its lease is gone."""
+        ...
 
 
 class Noted:
@@ -35,20 +47,12 @@ class Context:
         payload: the decoded payload, as the handler's second argument.
     """
 
-    __slots__ = ("_note", "_stopping", "job", "payload")
+    __slots__ = ("_host", "job", "payload")
 
-    def __init__(
-        self,
-        job: ClaimedJob,
-        payload: Any,
-        *,
-        note: Callable[[Any | None], bool],
-        stopping: Callable[[], bool],
-    ) -> None:
+    def __init__(self, job: ClaimedJob, payload: Any, *, host: "Host") -> None:
         self.job = job
         self.payload = payload
-        self._note = note
-        self._stopping = stopping
+        self._host = host
 
     @property
     def id(self) -> JobId:
@@ -61,7 +65,7 @@ class Context:
 
         A coroutine is stopped anyway; a thread has to look here now and then.
         """
-        return self._stopping()
+        return self._host.must_stop()
 
     @property
     def log(self) -> Any:
@@ -89,6 +93,6 @@ class Context:
                 progress["text"] = cut_text(text, bytes_max=2000)
             if facts:
                 encode(facts, what="progress", bytes_max=64 * 1024)
-        if self._stopping() or not self._note(progress):
+        if self._host.must_stop() or not self._host.progressed(progress):
             raise LeaseLost(f"Job {self.job.id} must stop: its lease is over, or somebody cancelled it.")
         return _NOTED

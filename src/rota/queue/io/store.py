@@ -8,7 +8,6 @@ if its schema is missing. `now` is for tests; without it the database's clock de
 """
 
 import contextlib
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -16,7 +15,7 @@ from typing import Any, Final, TypeVar
 import asyncpg
 
 from rota.errors import DatabaseAway, JobNotFound
-from rota.ids import Holder, JobId, uuid_v7s
+from rota.ids import Holder, JobId
 from rota.io.postgres import Connection, Database, statement
 from rota.lease import Lease, Renewal
 from rota.queue.job import (
@@ -27,6 +26,7 @@ from rota.queue.job import (
     JobFilter,
     JobRow,
     NewJob,
+    Outcome,
     Poll,
     Release,
     Retried,
@@ -40,6 +40,7 @@ CANCEL_GRACE_S: Final = 30.0
 """How long a holder has to answer a cancel before the job ends without it."""
 
 SWEEP_MAX: Final = 1000
+STATES: Final = {state.value: state for state in State}
 Write = TypeVar("Write", Finish, Release)
 KEYED_TRIES: Final = 3
 """How often a job that met a twin at the same moment is written again; each time the twin is a fact by then."""
@@ -111,14 +112,14 @@ class Store:
                 "finish.sql",
                 [finish.lease.job_id for finish in batch],
                 [finish.lease.epoch for finish in batch],
-                [finish.outcome.value for finish in batch],
-                [finish.error for finish in batch],
-                [finish.result for finish in batch],
-                [finish.wait_s for finish in batch],
+                _unless([finish.outcome for finish in batch], Outcome.DONE),
+                _unless([finish.error for finish in batch], None),
+                _unless([finish.result for finish in batch], None),
+                _unless([finish.wait_s for finish in batch], 0.0),
                 now,
                 alone=len(batch) == 1,
             )
-            written.update((JobId(row["id"]), State(row["state"])) for row in rows)
+            written.update([(row[0], STATES[row[1]]) for row in rows])
         return written
 
     async def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
@@ -134,7 +135,7 @@ class Store:
                 now,
                 alone=len(batch) == 1,
             )
-            written.update((JobId(row["id"]), State(row["state"])) for row in rows)
+            written.update([(row[0], STATES[row[1]]) for row in rows])
         return written
 
     async def sweep(
@@ -250,33 +251,40 @@ def many_jobs(jobs: Sequence[NewJob], *, now: datetime | None = None) -> tuple[A
     )
 
 
-def ids_now(count: int) -> list[JobId]:
-    """Ids for jobs that are added now, in order."""
-    return [JobId(new) for new in uuid_v7s(count, unix_us=time.time_ns() // 1000)]
+def _unless(values: list[Any], usual: Any) -> list[Any] | None:
+    """A column, or one null for all of it where every value is the usual one: most batches send two columns of six."""
+    return None if values.count(usual) == len(values) else values
 
 
 def _apart(writes: Iterable[Write]) -> list[list[Write]]:
     """Batches in the order of the ids; a job that may have to wait for a twin goes alone, behind the others."""
-    ordered = sorted(writes, key=lambda write: write.lease)
+    ordered = sorted(writes, key=_id_of)
     plain = [write for write in ordered if not write.keyed]
     return ([plain] if plain else []) + [[write] for write in ordered if write.keyed]
 
 
-def _claimed(row: Mapping[str, Any]) -> ClaimedJob:
-    scope = row["dedupe_scope"]
+def _id_of(write: Finish | Release) -> JobId:
+    return write.lease.job_id
+
+
+def _claimed(row: Sequence[Any]) -> ClaimedJob:
+    # By position, in the order of claim.sql: this runs for every job.
+    job_id, kind, tenant, payload, priority, epoch, tries, max_tries, run_after, created_at, scope, progress, trace = (
+        row
+    )
     return ClaimedJob(
-        lease=Lease(JobId(row["id"]), row["lease_epoch"]),
-        kind=row["kind"],
-        tenant=row["tenant"],
-        payload=row["payload"],
-        priority=row["priority"],
-        tries=row["tries"],
-        max_tries=row["max_tries"],
-        run_after=row["run_after"],
-        created_at=row["created_at"],
-        dedupe_scope=None if scope is None else Scope(scope),
-        progress=row["progress"],
-        trace=row["trace"],
+        Lease(job_id, epoch),
+        kind,
+        tenant,
+        payload,
+        priority,
+        tries,
+        max_tries,
+        run_after,
+        created_at,
+        None if scope is None else Scope(scope),
+        progress,
+        trace,
     )
 
 

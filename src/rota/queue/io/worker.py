@@ -12,8 +12,10 @@ import contextlib
 import os
 import socket
 import threading
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -29,7 +31,6 @@ from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
 from rota.queue.io.completer import PENDING_MAX, Completer, Write
-from rota.queue.io.context import Context
 from rota.queue.io.heart import FENCE_WAIT_S, GuardedBook, Heart, Last
 from rota.queue.io.running import Running, Stopped
 from rota.queue.io.store import Store
@@ -45,6 +46,8 @@ PRUNE_BATCH: Final = 5000
 CANCEL_PATIENCE_S: Final = 5.0
 """How long a stopping worker waits for coroutines that it has cancelled."""
 FLUSH_S: Final = 10.0
+TURN_S: Final = 0.005
+"""How long jobs that never wait may keep the event loop before others get a turn."""
 LOOP_BLOCKED_S: Final = 0.2
 """An event loop that has not answered for so long, when a lease is about to end, is taken for blocked."""
 STEADY_S: Final = 30.0
@@ -101,6 +104,9 @@ class Worker:
         self._slots = Slots({name: handler.kind for name, handler in handlers.items()})
         self._leases = GuardedBook(LeaseBook(), threading.Lock())
         self._running: dict[JobId, Running] = {}
+        self._line: deque[Running] = deque()
+        """Claimed jobs whose handlers have not been called yet."""
+        self._runners: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._completer: Completer | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -157,11 +163,15 @@ class Worker:
         try:
             await self._stopping.wait()
             await self._drain()
+        except asyncio.CancelledError:
+            self.stop(now=True)
+            await self._drain()
+            raise
         finally:
             for task in [*loops, completing]:
                 task.cancel()
             await asyncio.gather(*loops, completing, return_exceptions=True)
-            heart.stop_beating()
+            await asyncio.to_thread(heart.stop_beating)
             with contextlib.suppress(RotaError, TimeoutError):
                 async with asyncio.timeout(2):
                     await self._store.awake(self.holder)
@@ -193,36 +203,53 @@ class Worker:
             self._more.update(ask.kind for ask in asks)
             raise
         self.ready.set()
-        self._note_business(full=len(claimed) >= sum(ask.free for ask in asks))
         if claimed:
             self._start(claimed, sent_at=sent_at)
-            got: dict[str, int] = {}
-            for job in claimed:
-                got[job.kind] = got.get(job.kind, 0) + 1
-            self._more.update(ask.kind for ask in asks if got.get(ask.kind, 0) >= ask.free)
-        elif await self._say_waiting():
+        got = Counter(job.kind for job in claimed)
+        full = len(claimed) >= sum(ask.free for ask in asks)
+        self._more.update(ask.kind for ask in asks if got[ask.kind] >= ask.free)
+        self._note_business(full=full)
+        if not full and await self._say_waiting():
             # Somebody may have added a job before the wish to be woken stood: look once more.
             self._more.update(ask.kind for ask in asks)
         return bool(self._more)
 
     def _start(self, claimed: list[ClaimedJob], *, sent_at: float) -> None:
-        by_kind: dict[str, list[Lease]] = {}
-        for job in claimed:
-            by_kind.setdefault(job.kind, []).append(job.lease)
-        with self._leases.lock:
-            for name, leases in by_kind.items():
-                kind = self._handlers[name].kind
-                self._leases.book.grant(leases, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
+        book, handlers, running = self._leases.book, self._handlers, self._running
         self._slots.took(claimed)
-        assert self._loop is not None, "jobs start on a running worker"
         self._none_running.clear()
-        for job in claimed:
-            running = Running(job, self._handlers[job.kind], deadline=self._deadline_of(job.lease))
-            self._running[job.id] = running
-            running.task = self._loop.create_task(self._run_job(running))
+        with self._leases.lock:
+            for job in claimed:
+                handler = handlers[job.kind]
+                kind = handler.kind
+                held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
+                started = Running(job, handler, held=held, leases=self._leases)
+                running[job.lease.job_id] = started
+                self._line.append(started)
+        self._add_runner()
 
-    def _deadline_of(self, lease: Lease) -> "Deadline":
-        return Deadline(self._leases.book, lease)
+    def _add_runner(self) -> None:
+        """One more task that runs jobs, if there is one to run. A task takes the next job when one ends; only a job
+        that waits for something brings another task into being, so jobs that never wait share one."""
+        if self._line and self._loop is not None:
+            task = self._loop.create_task(self._run_line())
+            self._runners.add(task)
+            task.add_done_callback(self._runners.discard)
+
+    async def _run_line(self) -> None:
+        task, line, turn_ends = asyncio.current_task(), self._line, lease_clock() + TURN_S
+        assert task is not None, "this is a task"
+        while line:
+            running = line.popleft()
+            running.task = task
+            await self._run_job(running)
+            while task.cancelling():
+                # The order was for that job; the task goes on with the next.
+                task.uncancel()
+            if lease_clock() > turn_ends:
+                # Others on this event loop want a turn too.
+                await asyncio.sleep(0)
+                turn_ends = lease_clock() + TURN_S
 
     def _note_business(self, *, full: bool) -> None:
         """While batches come back full there is no need to be woken, and enqueueing need not pay for it."""
@@ -308,11 +335,10 @@ class Worker:
     async def _run_job(self, running: Running) -> None:
         try:
             write = await self._outcome(running)
-        except BaseException:
-            # Only the end of the loop itself comes here; the lease then runs out.
+        finally:
+            # Also when the loop itself is torn down; the lease then runs out.
+            running.task = None
             self._forget(running)
-            raise
-        self._forget(running)
         if write is None:
             self._leases.drop([running.job.lease])
         else:
@@ -323,23 +349,22 @@ class Worker:
 
     async def _outcome(self, running: Running) -> Write | None:
         job, handler = running.job, running.handler
+        if running.must_stop() or lease_clock() >= running.held.deadline:
+            return self._stopped_write(running)
+        running.started = True
         try:
             payload = handler.decode(job.payload)
         except PayloadError as error:
             return dispatcher.unfit(job, error)
-        context = Context(
-            job,
-            payload,
-            note=lambda progress: self._leases.progressed(job.lease, progress),
-            stopping=lambda: running.must_stop,
-        )
         assert self._threads is not None, "jobs run on a running worker"
         try:
-            returned = await running.call(context, threads=self._threads)
+            returned = await running.call(
+                payload, variables=copy_context(), threads=self._threads, waits=self._add_runner
+            )
         except (asyncio.CancelledError, Stopped):
             return self._stopped_write(running)
         except (Exception, SystemExit) as error:
-            if running.must_stop:
+            if running.must_stop():
                 return self._stopped_write(running)
             described = dispatcher.describe_error(error)
             log.warning(
@@ -357,7 +382,8 @@ class Worker:
                 loss=running.loss,
                 cancel_asked=running.cancel_asked,
                 given_back=running.given_back,
-                over=lease_clock() >= running.deadline(),
+                over=lease_clock() >= running.held.deadline,
+                started=running.started,
             ),
             random=self._random,
         )
@@ -368,10 +394,13 @@ class Worker:
         if not self._running:
             self._none_running.set()
 
-    def _on_written(self, write: Write, state: State | None) -> None:
-        self._leases.drop([write.lease])
-        if state is None:
-            log.warning("job lost its lease to another server; stopped here", job_id=str(write.lease.job_id))
+    def _on_written(self, written: list[tuple[Write, State | None]]) -> None:
+        self._leases.drop([write.lease for write, _ in written])
+        for write, state in written:
+            if state is None:
+                log.warning("job lost its lease to another server; stopped here", job_id=str(write.lease.job_id))
+        if self._more:
+            self._kick.set()
 
     # Stopping jobs
 
@@ -466,16 +495,3 @@ class Worker:
     async def _quietly(self, work: Awaitable[object]) -> None:
         with contextlib.suppress(RotaError, OSError):
             await work
-
-
-class Deadline:
-    """When the lease of one job ends, as its holder may trust it; 0 once it is lost."""
-
-    __slots__ = ("_book", "_lease")
-
-    def __init__(self, book: LeaseBook, lease: Lease) -> None:
-        self._book = book
-        self._lease = lease
-
-    def __call__(self) -> float:
-        return self._book.deadline(self._lease)

@@ -2,12 +2,14 @@
 -- A retried job whose queued-scope twin already waits ends done: the twin does the work.
 -- Parameters: $1 ids uuid[] (ascending), $2 epochs bigint[], $3 outcomes text[] (done|failed|cancelled|retry),
 --   $4 errors text[], $5 results jsonb[], $6 waits_s float8[] (for retry), $7 now timestamptz or null.
+--   Instead of an array, null says for all: done, no error, no result, no wait.
 -- Rows: id, state of each job that was written; one that does not come back was refused: its lease is lost.
 -- Locks: the rows, in the order of the ids, as renew and release take them.
 -- Index: open_jobs_pkey, one look for each id (the settings of rota.io.postgres keep it so);
 --   open_jobs_queued_key for a twin.
 WITH given AS MATERIALIZED (
-    SELECT g.*, coalesce($7::timestamptz, now()) AS now
+    SELECT g.id, g.epoch, coalesce(g.outcome, 'done') AS outcome, g.error, g.result, coalesce(g.wait_s, 0) AS wait_s,
+           coalesce($7::timestamptz, now()) AS now
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::jsonb[], $6::double precision[])
          AS g(id, epoch, outcome, error, result, wait_s)
 ), held AS MATERIALIZED (

@@ -11,10 +11,10 @@ WITH clock AS MATERIALIZED (
     SELECT e.* FROM :"schema".ended_jobs AS e WHERE e.id = $1 FOR UPDATE
 ), holder AS MATERIALIZED (
     SELECT o.id FROM old JOIN :"schema".open_jobs AS o ON o.dedupe_key = old.dedupe_key
-    WHERE old.dedupe_scope = 'open' AND o.dedupe_scope = 'open'
+    WHERE old.state <> 'done' AND old.dedupe_scope = 'open' AND o.dedupe_scope = 'open'
     UNION ALL
     SELECT o.id FROM old JOIN :"schema".open_jobs AS o ON o.dedupe_key = old.dedupe_key
-    WHERE old.dedupe_scope = 'queued' AND o.dedupe_scope = 'queued' AND o.state = 'queued'
+    WHERE old.state <> 'done' AND old.dedupe_scope = 'queued' AND o.dedupe_scope = 'queued' AND o.state = 'queued'
 ), again AS (
     INSERT INTO :"schema".open_jobs
         (id, run_after, created_at, started_at, heartbeat_at, lease_epoch, priority, tries, max_tries, kind, place,

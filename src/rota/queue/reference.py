@@ -1,0 +1,474 @@
+"""The queue in memory: what the statements under `io/sql/` do, over two dicts of rows.
+
+It is the oracle for the SQL (one suite, `tests/conformance`, runs against both), the store of the simulation, and a
+test double for users. It has the methods of `rota.queue.io.store.Store` without their `await`. Each call is atomic
+and takes one caller at a time; of transactions that are still open it knows nothing, and it forgets all at its end.
+
+Keeps I1 (a job leaves only by `prune`, after it ended), I3, I5 (one clock decides) and I6: `check_invariants` says so.
+Rows are frozen and `_write` is the one place that replaces them, along the table NEXT_STATES.
+
+Spec: job queue, "The table", "How a server takes a job", "Leases, heartbeats and the stall kill".
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, Final
+
+from rota.errors import EnqueueError, JobNotFound
+from rota.ids import Holder, JobId, uuid_v7s
+from rota.lease import Lease, Renewal
+from rota.queue.job import (
+    ENDED,
+    NEXT_STATES,
+    Ask,
+    ClaimedJob,
+    Dedupe,
+    Enqueued,
+    Finish,
+    JobFilter,
+    JobRow,
+    NewJob,
+    Outcome,
+    Poll,
+    Release,
+    Retried,
+    Scope,
+    State,
+    Swept,
+)
+from rota.queue.payload import encode
+
+CANCEL_GRACE_S: Final = 30.0
+DELAY_S_MAX: Final = 3_155_760_000.0
+"""A hundred years."""
+LAST_TRY: Final = "The lease ran out on the last try"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Reference:
+    """The queue in memory.
+
+    Args:
+        clock: the database's clock, as times with a zone; every method also takes a `now` for one call.
+        random: for the random half of ids.
+
+    Attributes:
+        notices: what a LISTEN would have brought, oldest first: a kind that somebody waits for, or `!` and a holder
+            with a job to cancel. Whoever reads it clears it.
+    """
+
+    def __init__(self, *, clock: Callable[[], datetime], random: Random) -> None:
+        self.notices: list[str] = []
+        self._clock = clock
+        self._random = random
+        self._last_us = 0
+        self._open: dict[JobId, JobRow] = {}
+        self._ended: dict[JobId, JobRow] = {}
+        self._forever: dict[str, JobId] = {}
+        self._waiting: dict[Holder, tuple[frozenset[str], datetime]] = {}
+
+    # Adding
+
+    def enqueue(self, job: NewJob, *, now: datetime | None = None) -> Enqueued:
+        """Adds one job. Raises: EnqueueError for one that the database would refuse."""
+        return self.enqueue_many([job], now=now)[0]
+
+    def enqueue_many(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        """Adds jobs, all or none; the answers come in the order of `jobs`."""
+        at = self._at(now)
+        for number, job in enumerate(jobs, 1):
+            fault = _fault(job)
+            if fault is not None:
+                raise EnqueueError(f"rota: job {number} of this enqueue {fault}")
+        added = [self._add(job, job_id, at) for job, job_id in zip(jobs, self._new_ids(len(jobs), at), strict=True)]
+        self._wake([job.kind for job in jobs if _due_at(job, at) <= at], at)
+        return added
+
+    def _add(self, job: NewJob, job_id: JobId, at: datetime) -> Enqueued:
+        if job.dedupe is not None:
+            holder = self._key_holder(job.dedupe)
+            if holder is not None:
+                return Enqueued(holder, created=False)
+            if job.dedupe.scope is Scope.FOREVER:
+                self._forever[job.dedupe.key] = job_id
+        self._open[job_id] = JobRow(
+            id=job_id,
+            kind=job.kind,
+            tenant=job.tenant,
+            priority=job.priority or 0,
+            state=State.QUEUED,
+            place="worker",
+            tries=0,
+            max_tries=job.max_tries,
+            run_after=_due_at(job, at),
+            created_at=at,
+            started_at=None,
+            finished_at=None,
+            heartbeat_at=None,
+            lease_until=None,
+            lease_epoch=0,
+            leased_by=None,
+            dedupe_key=None if job.dedupe is None else job.dedupe.key,
+            dedupe_scope=None if job.dedupe is None else job.dedupe.scope,
+            last_error=None,
+            progress=None,
+            cancel_asked_at=None,
+            now=at,
+            payload=job.payload,
+            trace=job.trace,
+        )
+        return Enqueued(job_id, created=True)
+
+    # Running
+
+    def claim(self, asks: Sequence[Ask], *, holder: Holder, now: datetime | None = None) -> list[ClaimedJob]:
+        """Takes due jobs of the kinds asked for (each kind once), in the queue's order."""
+        at = self._at(now)
+        claimed = []
+        for ask in asks:
+            due = [row for row in self._queued() if row.kind == ask.kind and row.run_after <= at]
+            for row in sorted(due, key=_place_in_line)[: ask.free]:
+                leased = self._write(
+                    row,
+                    state=State.LEASED,
+                    leased_by=holder,
+                    lease_epoch=row.lease_epoch + 1,
+                    lease_until=_after(at, ask.lease_s),
+                    heartbeat_at=at,
+                    started_at=at,
+                    tries=row.tries + 1,
+                    max_tries=ask.max_tries if row.max_tries is None else row.max_tries,
+                )
+                claimed.append(_claimed(leased))
+        return sorted(claimed, key=lambda job: job.order)
+
+    def renew(self, renewals: Iterable[Renewal], *, now: datetime | None = None) -> dict[JobId, bool]:
+        """Extends leases; the ids of those that hold, each with whether somebody asked to cancel the job."""
+        at = self._at(now)
+        kept = {}
+        for renewal in renewals:
+            row = self._held(renewal.lease)
+            if row is not None and row.lease_until is not None and row.lease_until > at:
+                progress = row.progress if renewal.progress is None else encode(renewal.progress)
+                self._write(row, lease_until=_after(at, renewal.lease_s), heartbeat_at=at, progress=progress)
+                kept[row.id] = row.cancel_asked_at is not None
+        return kept
+
+    def finish(self, finishes: Iterable[Finish], *, now: datetime | None = None) -> dict[JobId, State]:
+        """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
+        at = self._at(now)
+        written = {}
+        for finish in sorted(finishes, key=lambda finish: finish.lease):
+            row = self._held(finish.lease)
+            if row is None:
+                continue
+            retries = finish.outcome is Outcome.RETRY
+            state = self._returned(row) if retries else State(finish.outcome)
+            if state is State.QUEUED:
+                self._back(row, run_after=_after(at, finish.wait_s), last_error=_or(finish.error, row.last_error))
+            else:
+                self._end(row, state, at, last_error=_or(finish.error, row.last_error), result=finish.result)
+            written[row.id] = state
+        return written
+
+    def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
+        """Returns jobs to the queue without counting the try; answers like `finish`."""
+        at = self._at(now)
+        written = {}
+        for release in sorted(releases, key=lambda release: release.lease):
+            row = self._held(release.lease)
+            if row is None:
+                continue
+            state, tries, error = self._returned(row), max(row.tries - 1, 0), _or(release.reason, row.last_error)
+            if state is State.QUEUED:
+                run_after = row.run_after if release.wait_s is None else _after(at, release.wait_s)
+                self._back(row, run_after=run_after, tries=tries, last_error=error)
+            else:
+                self._end(row, state, at, tries=tries, last_error=error)
+            written[row.id] = state
+        return written
+
+    def sweep(self, *, grace_s: float = CANCEL_GRACE_S, limit: int = 1000, now: datetime | None = None) -> list[Swept]:
+        """Ends leases that ran out, at most `limit`; jobs with a queued-scope key behind the others."""
+        at = self._at(now)
+        leased = [row for row in self._open.values() if row.state is State.LEASED]
+        ran_out = sorted((row for row in leased if row.lease_until and row.lease_until < at), key=_lease_end)[:limit]
+        asked_before = _after(at, -grace_s)
+        unanswered = [row for row in leased if row.cancel_asked_at and row.cancel_asked_at < asked_before][:limit]
+        over = {row.id: row for row in (*ran_out, *unanswered)}
+        return [
+            self._end_lease(row, at)
+            for row in sorted(over.values(), key=lambda row: (row.dedupe_scope is Scope.QUEUED, row.id))
+        ]
+
+    def _end_lease(self, row: JobRow, at: datetime) -> Swept:
+        assert row.lease_until is not None and row.leased_by is not None, f"{row.id} is leased without a lease"
+        state = self._returned(row)
+        if state is State.CANCELLED:
+            error = _or(row.last_error, "Cancelled")
+        elif row.tries >= (row.max_tries or 1):
+            state, error = State.FAILED, LAST_TRY
+        else:
+            error = (
+                f"The lease ran out: {row.leased_by} wrote nothing until "
+                f"{row.lease_until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+            )
+        if state is State.QUEUED:
+            self._back(row, last_error=error)
+        else:
+            self._end(row, state, at, last_error=error)
+        return Swept(Lease(row.id, row.lease_epoch), row.kind, row.leased_by, state, row.tries)
+
+    # Watching
+
+    def cancel(
+        self, ids: Iterable[JobId], *, reason: str = "Cancelled", now: datetime | None = None
+    ) -> dict[JobId, State]:
+        """Cancels open jobs: CANCELLED at once, or LEASED where the holder was asked to stop."""
+        at = self._at(now)
+        states = {}
+        told = set()
+        for job_id in sorted(ids):
+            row = self._open.get(job_id)
+            if row is None:
+                continue
+            if row.state is State.QUEUED:
+                self._end(row, State.CANCELLED, at, last_error=reason)
+                states[job_id] = State.CANCELLED
+            else:
+                if row.cancel_asked_at is None:
+                    self._write(row, cancel_asked_at=at, last_error=reason)
+                told.add(f"!{row.leased_by}")
+                states[job_id] = State.LEASED
+        self.notices += sorted(told)
+        return states
+
+    def poll(
+        self, kinds: Sequence[str], *, holder: Holder, grace_s: float = CANCEL_GRACE_S, now: datetime | None = None
+    ) -> Poll:
+        """What an idle server needs to know; writes nothing."""
+        at = self._at(now)
+        next_due = min((row.run_after for row in self._queued() if row.kind in kinds), default=None)
+        asked_before = _after(at, -grace_s)
+        return Poll(
+            next_due_s=None if next_due is None else (next_due - at).total_seconds(),
+            expired=any(
+                (row.lease_until is not None and row.lease_until < at)
+                or (row.cancel_asked_at is not None and row.cancel_asked_at < asked_before)
+                for row in self._open.values()
+            ),
+            cancels=tuple(
+                sorted(
+                    row.id for row in self._open.values() if row.cancel_asked_at is not None and row.leased_by == holder
+                )
+            ),
+        )
+
+    def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
+        """Says that this holder sleeps, so that enqueueing leaves a notice."""
+        self._waiting[holder] = (frozenset(kinds), _after(self._clock(), seconds))
+
+    def awake(self, holder: Holder) -> None:
+        """Takes back what `wait` said, and what dead holders said."""
+        left_before = _after(self._clock(), -60)
+        self._waiting = {
+            other: (kinds, until)
+            for other, (kinds, until) in self._waiting.items()
+            if other != holder and until >= left_before
+        }
+
+    def prune(self, *, keep_s: float, limit: int = 1000, now: datetime | None = None) -> int:
+        """Removes at most `limit` ended jobs that are older than `keep_s` seconds, and says how many."""
+        ended_before = _after(self._at(now), -keep_s)
+        old = [row for row in self._ended.values() if row.finished_at is not None and row.finished_at < ended_before]
+        for row in old[:limit]:
+            del self._ended[row.id]
+        return len(old[:limit])
+
+    def page(
+        self, wanted: JobFilter, *, limit: int, below: JobId | None = None, now: datetime | None = None
+    ) -> list[JobRow]:
+        """One page of jobs, newest first; the next page is `below` the last id of this one."""
+        at = self._at(now)
+        found = [
+            replace(row, now=at, payload=None, result=None, trace=None, execution_id=None)
+            for row in (*self._open.values(), *self._ended.values())
+            if (below is None or row.id < below) and _is_wanted(row, wanted, at)
+        ]
+        return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
+
+    def show(self, lowest: JobId, highest: JobId | None = None, *, limit: int = 10) -> list[JobRow]:
+        """Jobs whole, by id, or all whose ids lie from `lowest` to `highest`; newest first."""
+        at = self._clock()
+        found = [
+            replace(row, now=at)
+            for row in (*self._open.values(), *self._ended.values())
+            if lowest <= row.id <= (highest or lowest)
+        ]
+        return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
+
+    def retry(self, job_id: JobId, *, now: datetime | None = None) -> Retried:
+        """Puts an ended job back into the queue, or makes a queued one due now. Raises: JobNotFound."""
+        at = self._at(now)
+        row = self._open.get(job_id) or self._ended.get(job_id)
+        if row is None:
+            raise JobNotFound(f"There is no job {job_id}. It may have ended longer ago than its retention.")
+        if row.state in (State.LEASED, State.DONE):
+            return Retried(job_id, row.state.value)
+        if row.state is State.QUEUED:
+            self._write(row, run_after=min(row.run_after, at))
+        else:
+            holder = None
+            if row.dedupe_key is not None and row.dedupe_scope in (Scope.OPEN, Scope.QUEUED):
+                holder = self._key_holder(Dedupe(row.dedupe_key, row.dedupe_scope))
+            if holder is not None:
+                return Retried(job_id, "held", holder)
+            self._write(row, state=State.QUEUED, run_after=at, tries=0, finished_at=None, result=None)
+        self._wake([row.kind], at)
+        return Retried(job_id, State.QUEUED.value)
+
+    # What holds at all times
+
+    def check_invariants(self) -> None:
+        """Asserts what must hold between any two calls. How one row may follow another, `_write` has checked."""
+        assert not self._open.keys() & self._ended.keys(), "a job is open and ended"
+        keys = [
+            (row.dedupe_scope, row.dedupe_key)
+            for row in self._open.values()
+            if row.dedupe_scope is Scope.OPEN or (row.dedupe_scope is Scope.QUEUED and row.state is State.QUEUED)
+        ]
+        assert len(keys) == len(set(keys)), f"I6: a key is held twice: {keys}"
+        for row in (*self._open.values(), *self._ended.values()):
+            leased = row.state is State.LEASED
+            assert (row.state in ENDED) == (row.id in self._ended), f"{row.id} is {row.state} in the wrong table"
+            assert (row.finished_at is not None) == (row.state in ENDED), f"{row.id}: finished_at and {row.state}"
+            assert (row.lease_until is not None) == leased, f"{row.id}: lease_until and {row.state}"
+            assert leased or row.cancel_asked_at is None, f"{row.id} is {row.state} and asked to stop"
+            assert row.state is State.DONE or row.result is None, f"{row.id} is {row.state} with a result"
+            assert int(leased) <= row.tries <= row.lease_epoch, f"{row.id}: {row.tries} tries, epoch {row.lease_epoch}"
+            assert not leased or row.leased_by, f"{row.id} is leased to nobody"
+            if row.dedupe_scope is Scope.FOREVER:
+                assert self._forever.get(row.dedupe_key or "") == row.id, f"I6: {row.id} has another job's forever key"
+
+    # Parts
+
+    def _write(self, row: JobRow, **changes: Any) -> JobRow:
+        after = replace(row, **changes)
+        assert after.state is row.state or after.state in NEXT_STATES[row.state], (
+            f"{row.id} goes from {row.state} to {after.state}"
+        )
+        assert after.state is not row.state or row.state not in ENDED, f"{row.id} has ended and is changed"
+        claimed = row.state is State.QUEUED and after.state is State.LEASED
+        assert after.lease_epoch == row.lease_epoch + int(claimed), (
+            f"I3: the epoch of {row.id} goes from {row.lease_epoch} to {after.lease_epoch}"
+        )
+        self._open.pop(row.id, None)
+        self._ended.pop(row.id, None)
+        (self._ended if after.state in ENDED else self._open)[row.id] = after
+        return after
+
+    def _back(self, row: JobRow, **changes: Any) -> None:
+        self._write(row, state=State.QUEUED, lease_until=None, **changes)
+
+    def _end(self, row: JobRow, state: State, at: datetime, **changes: Any) -> None:
+        self._write(row, state=state, finished_at=at, lease_until=None, cancel_asked_at=None, **changes)
+
+    def _held(self, lease: Lease) -> JobRow | None:
+        """The row, if this lease is still its lease (I3)."""
+        row = self._open.get(lease.job_id)
+        return row if row is not None and row.state is State.LEASED and row.lease_epoch == lease.epoch else None
+
+    def _returned(self, row: JobRow) -> State:
+        """What becomes of a leased job that goes back: a queued twin does the work of a queued-scope key."""
+        if row.cancel_asked_at is not None:
+            return State.CANCELLED
+        if row.dedupe_scope is Scope.QUEUED and self._key_holder(Dedupe(row.dedupe_key or "", Scope.QUEUED)):
+            return State.DONE
+        return State.QUEUED
+
+    def _key_holder(self, dedupe: Dedupe) -> JobId | None:
+        """The job whose key keeps others with this key out (I6)."""
+        if dedupe.scope is Scope.FOREVER:
+            return self._forever.get(dedupe.key)
+        rows = self._open.values() if dedupe.scope is Scope.OPEN else self._queued()
+        return next((row.id for row in rows if (row.dedupe_key, row.dedupe_scope) == (dedupe.key, dedupe.scope)), None)
+
+    def _queued(self) -> list[JobRow]:
+        return [row for row in self._open.values() if row.state is State.QUEUED]
+
+    def _wake(self, kinds: Sequence[str], at: datetime) -> None:
+        if any(until > at and not waited.isdisjoint(kinds) for waited, until in self._waiting.values()):
+            self.notices += sorted(set(kinds))
+
+    def _new_ids(self, count: int, at: datetime) -> list[JobId]:
+        # Every id is above the ones before, so that "oldest" is what it says even where the clock stands still.
+        first_us = max((at - _EPOCH) // timedelta(microseconds=1), self._last_us + 1)
+        self._last_us = first_us + count - 1
+        return [JobId(new) for new in uuid_v7s(count, unix_us=first_us, random_bits=self._random.getrandbits(62))]
+
+    def _at(self, now: datetime | None) -> datetime:
+        return self._clock() if now is None else now
+
+
+def _fault(job: NewJob) -> str | None:
+    """What the database would say about a job that it refuses."""
+    if not 1 <= len(job.kind) <= 200:
+        return "has no usable kind: give a name of 1 to 200 characters"
+    if job.max_tries is not None and not 1 <= job.max_tries <= 1000:
+        return "has a max_tries outside 1 to 1000"
+    if job.delay_s is not None and not 0 <= job.delay_s <= DELAY_S_MAX:
+        return "has a delay_s outside 0 to 3155760000 (a hundred years)"
+    if job.dedupe is not None and not 1 <= len(job.dedupe.key) <= 500:
+        return "needs a dedupe_key of 1 to 500 characters together with a dedupe_scope"
+    return None
+
+
+def _due_at(job: NewJob, at: datetime) -> datetime:
+    return _after(at, job.delay_s or 0.0) if job.run_after is None else job.run_after
+
+
+def _is_wanted(row: JobRow, wanted: JobFilter, at: datetime) -> bool:
+    return (
+        (wanted.kinds is None or row.kind in wanted.kinds)
+        and (wanted.states is None or row.state in wanted.states)
+        and (wanted.tenant is None or row.tenant == wanted.tenant)
+        and (wanted.older_s is None or row.created_at <= _after(at, -wanted.older_s))
+        and (wanted.newer_s is None or row.created_at >= _after(at, -wanted.newer_s))
+    )
+
+
+def _claimed(row: JobRow) -> ClaimedJob:
+    assert row.payload is not None and row.max_tries is not None, f"{row.id} is claimed incomplete"
+    return ClaimedJob(
+        lease=Lease(row.id, row.lease_epoch),
+        kind=row.kind,
+        tenant=row.tenant,
+        payload=row.payload,
+        priority=row.priority,
+        tries=row.tries,
+        max_tries=row.max_tries,
+        run_after=row.run_after,
+        created_at=row.created_at,
+        dedupe_scope=row.dedupe_scope,
+        progress=row.progress,
+        trace=row.trace,
+    )
+
+
+def _place_in_line(row: JobRow) -> tuple[int, datetime, JobId]:
+    return (-row.priority, row.run_after, row.id)
+
+
+def _lease_end(row: JobRow) -> datetime:
+    assert row.lease_until is not None, f"{row.id} has no lease"
+    return row.lease_until
+
+
+def _after(at: datetime, seconds: float) -> datetime:
+    return at + timedelta(seconds=seconds)
+
+
+def _or(text: str | None, other: str | None) -> str | None:
+    return other if text is None else text
