@@ -1,11 +1,12 @@
 """Fixtures for all tests: databases on real PostgreSQL servers.
 
 dsn            a fresh, empty database on PostgreSQL 18 (the embedded wheel)
-migrated_dsn   the same with everything `prepare` makes
+migrated_dsn   the same with Rota's schema
 any_dsn, any_migrated_dsn   the same on each server this machine has: 18, and Debian's 15
 psql           runs SQL at an address and gives the rows as lines
 """
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +22,12 @@ from tests.postgres_servers import (
     server_binaries,
 )
 
+from rota.io.migrate import up
+from rota.io.postgres import Target
 
 def prepare(dsn: str) -> None:
     """Makes, in an empty database, what `migrated_dsn` starts with; called once per server, in the main thread."""
+    asyncio.run(up(Target(dsn)))
 
 
 @pytest.fixture(scope="session")
@@ -78,13 +82,13 @@ def any_dsn(server: Server) -> Iterator[str]:
 
 @pytest.fixture
 def migrated_dsn(default_server: Server) -> Iterator[str]:
-    """A fresh database on PostgreSQL 18 with everything that `prepare` makes."""
+    """A fresh database on PostgreSQL 18 with Rota's schema."""
     with default_server.database(template=default_server.template()) as address:
         yield address
 
 
 @pytest.fixture
 def any_migrated_dsn(server: Server) -> Iterator[str]:
-    """A fresh database on each server in turn with everything that `prepare` makes."""
+    """A fresh database on each server in turn with Rota's schema."""
     with server.database(template=server.template()) as address:
         yield address

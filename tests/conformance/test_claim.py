@@ -54,25 +54,15 @@ async def test_progress_comes_back_at_the_next_claim(queue: Queue) -> None:
 
 
 async def test_order_is_priority_then_run_after_then_age(queue: Queue) -> None:
-    first = queue.at(-100)
-    expected = []
-    jobs = []
-    for priority in (50, 0, -7):
-        for run_after in (queue.at(-200), first, None):  # None: the time of the enqueue
-            for _ in range(2):
-                expected.append((priority, run_after))
-                jobs.append(NewJob("work", priority=priority, run_after=run_after))
-    order = list(range(len(jobs)))
-    Random(3).shuffle(order)
-    added = {}
-    for number in sorted(order, key=lambda number: (order[number] // 2, number % 2)):
-        added[number] = await queue.add(priority=jobs[number].priority, run_after=jobs[number].run_after)
-    claimed = []
-    while one := await queue.claim(free=1):
-        claimed += [job.id for job in one]
-    # Jobs that are due at the same time, and those that took the time of their enqueue, go by age.
-    rank = {number: (-(jobs[number].priority or 0), index // 2 % 3) for index, number in enumerate(range(len(jobs)))}
-    assert claimed == sorted(claimed, key=lambda job_id: next((rank[n], job_id) for n in added if added[n] == job_id))
+    starts = (queue.at(-200), queue.at(-100), queue.at(-1))
+    places = [(priority, start) for priority in (50, 0, -7) for start in starts for _ in range(2)]
+    Random(3).shuffle(places)
+    for priority, run_after in places:
+        await queue.add(priority=priority, run_after=run_after)
+    claimed = [job for _ in places for job in await queue.claim(free=1)]
+    assert len(claimed) == len(places)
+    assert claimed == sorted(claimed, key=lambda job: (-job.priority, job.run_after, job.created_at))
+    assert [job.order for job in claimed] == sorted(job.order for job in claimed)
 
 
 async def test_a_batch_comes_in_the_same_order(queue: Queue) -> None:

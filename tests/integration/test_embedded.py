@@ -325,6 +325,8 @@ def test_stop_does_not_wait_for_clients(made: Path, psql: Psql) -> None:
     server.stop()
     sleeper.join(WAIT_S)
     assert not sleeper.is_alive()
+    assert "received fast shutdown request" in (made / "postgres.log").read_text()
+    assert "database system is shut down" in (made / "postgres.log").read_text()
 
 
 def test_server_that_hangs_is_ended_and_loses_nothing(made: Path, psql: Psql, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -749,6 +751,7 @@ def test_paths_may_be_relative_or_links(made: Path, place: Path, monkeypatch: py
     monkeypatch.chdir(place)
     server = EmbeddedPostgres(Path("link"))
     monkeypatch.chdir("/")
+    assert embedded_folder.Folder.at(place / "link") == embedded_folder.Folder.at(made)
     with server:
         attached = EmbeddedPostgres(made)
         assert attached.start() == server.dsn

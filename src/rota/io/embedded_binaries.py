@@ -42,9 +42,20 @@ class ServerUser:
     gid: int | None = None
 
     def own(self, path: Path) -> None:
-        """Gives one file or folder to the server's user, where that differs from this process."""
-        if self.uid is not None and self.gid is not None:
+        """Gives one file or folder to the server's user, where that differs from this process.
+
+        Raises:
+            EmbeddedError: root may not do that here, as in a container without the right to.
+        """
+        if self.uid is None or self.gid is None:
+            return
+        try:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
+        except OSError as error:
+            raise EmbeddedError(
+                f"PostgreSQL does not run as root, and root cannot give {path} to user {self.uid} here "
+                f"({error.strerror}): run this program as an ordinary user."
+            ) from error
 
     def own_tree(self, top: Path) -> None:
         """Gives a folder and all in it to the server's user, where that differs from this process."""

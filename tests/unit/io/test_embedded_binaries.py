@@ -1,5 +1,6 @@
 """Finding PostgreSQL's programs, with programs that only say a version."""
 
+import errno
 import sys
 from pathlib import Path
 
@@ -106,6 +107,18 @@ def test_command_needs_an_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(EmbeddedError, match="needs a Python interpreter"):
         launch_command(ServerUser("same"), "/bin/true")
+
+
+def test_root_without_power_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("os.chown", refuse)
+    with pytest.raises(
+        EmbeddedError, match=r"to user 65534 here \(Invalid argument\): run this program as an ordinary"
+    ):
+        ServerUser("65534:65534", 65534, 65534).own_tree(tmp_path)
+    ServerUser("same").own_tree(tmp_path)
 
 
 def test_ordinary_user_runs_the_server_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

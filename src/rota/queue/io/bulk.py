@@ -8,7 +8,6 @@ The rows are written in COPY's binary form here: they are sent while the next on
 caller's for jsonb cannot touch them. Times are left to the table's defaults, the database's clock (I5).
 """
 
-import asyncio
 import os
 import struct
 import time
@@ -81,14 +80,14 @@ async def copy_on(conn: Any, jobs: Sequence[NewJob], *, schema: str) -> list[Enq
     if plan is None:
         rows = await fetch_on(conn, _sql("enqueue_many.sql", schema), many_jobs(jobs), schema=schema)
         return [Enqueued(JobId(row["id"]), row["created"]) for row in rows]
-    answers: list[Enqueued] = []
+    ids = _new_ids(len(jobs), unix_us=time.time_ns() // 1000)
     try:
         async with _transaction(conn):
             await conn.copy_to_table(
                 "open_jobs",
                 schema_name=schema,
                 columns=["id", "kind", "payload", *plan.columns],
-                source=_stream(jobs, plan.columns, answers),
+                source=_stream(jobs, ids, plan.columns),
                 format="binary",
             )
             await conn.fetch(numbered(_sql("wake.sql", schema)), list(plan.first_due), list(plan.first_due.values()))
@@ -97,7 +96,7 @@ async def copy_on(conn: Any, jobs: Sequence[NewJob], *, schema: str) -> list[Enq
         if said is None:
             raise
         raise said from error
-    return answers
+    return [Enqueued(JobId(UUID(new)), True) for new in ids]
 
 
 def _sql(name: str, schema: str) -> str:
@@ -155,14 +154,10 @@ def _plan(jobs: Sequence[NewJob]) -> _Plan | None:
     return _Plan(tuple(sorted(columns)), first_due)
 
 
-async def _stream(jobs: Sequence[NewJob], columns: Sequence[str], answers: list[Enqueued]) -> AsyncIterator[bytes]:
-    ids = _new_ids(len(jobs), unix_us=time.time_ns() // 1000)
-    for chunk, until in _chunks(jobs, ids, columns):
+async def _stream(jobs: Sequence[NewJob], ids: Sequence[bytes], columns: Sequence[str]) -> AsyncIterator[bytes]:
+    """What COPY reads, as asyncpg wants it; it is written as fast as the socket takes it."""
+    for chunk in _chunks(jobs, ids, columns):
         yield chunk
-        await asyncio.sleep(0)  # lets the loop send it, and others run
-        # PostgreSQL needs longer for these rows than this process does: the time to make their answers.
-        answers += [Enqueued(new, True) for new in map(UUID, ids[len(answers) : until])]
-    yield _END
 
 
 def _new_ids(count: int, *, unix_us: int) -> list[bytes]:
@@ -172,16 +167,13 @@ def _new_ids(count: int, *, unix_us: int) -> list[bytes]:
     return [(us // 1000).to_bytes(6, "big") + ends[us % 1000] for us in range(unix_us, unix_us + count)]
 
 
-def _chunks(jobs: Sequence[NewJob], ids: Sequence[bytes], columns: Sequence[str]) -> Iterator[tuple[bytes, int]]:
-    """The rows in COPY's binary form: for each a count of fields, then each field's size and bytes.
-
-    Each chunk comes with the count of jobs written so far.
-    """
+def _chunks(jobs: Sequence[NewJob], ids: Sequence[bytes], columns: Sequence[str]) -> Iterator[bytes]:
+    """The rows in COPY's binary form: for each a count of fields, then each field's size and bytes."""
     start = struct.pack(">hi", 3 + len(columns), 16)
     kinds = {kind: _text(kind) for kind in {job.kind for job in jobs}}
     fields = [(attrgetter(name), _FIELDS[name]) for name in columns]
     rows, size = [_SIGNATURE], 0
-    for count, (job, new) in enumerate(zip(jobs, ids, strict=True), 1):
+    for job, new in zip(jobs, ids, strict=True):
         payload = job.payload.encode()
         row = start + new + kinds[job.kind] + _size(len(payload) + 1) + _JSONB_VERSION + payload
         for value_of, field in fields:
@@ -189,9 +181,10 @@ def _chunks(jobs: Sequence[NewJob], ids: Sequence[bytes], columns: Sequence[str]
         rows.append(row)
         size += len(row)
         if size >= CHUNK_BYTES:
-            yield b"".join(rows), count
+            yield b"".join(rows)
             rows, size = [], 0
-    yield b"".join(rows), len(jobs)
+    rows.append(_END)
+    yield b"".join(rows)
 
 
 def _text(value: str | None) -> bytes:

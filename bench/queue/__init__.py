@@ -1,0 +1,1 @@
+"""The durable queue against raw SQL on the same database."""
