@@ -124,7 +124,7 @@ class Queue:
 
     async def poll(self, *kinds: str, holder: Holder = HOLDER, **options: Any) -> Poll:
         seen: Poll = await self.call("poll", kinds or ("work",), holder=holder, now=self.now, **options)
-        return replace(seen, cancels=tuple(sorted(seen.cancels)))
+        return Poll(seen.next_due_s, seen.expired, tuple(sorted(seen.cancels)))
 
     async def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
         await self.call("wait", holder, kinds=kinds, seconds=seconds)
@@ -196,4 +196,5 @@ def plain(text: str | None) -> str | None:
 
 async def empty(database: Database) -> None:
     """Removes all that tests have written."""
-    await database.fetch("TRUNCATE rota.open_jobs, rota.ended_jobs, rota.forever_keys, rota.waiting")
+    for table in ("open_jobs", "ended_jobs", "forever_keys", "waiting"):
+        await database.fetch(f"DELETE FROM rota.{table}")

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,7 +151,8 @@ def place(fast_place: Path) -> Iterator[Path]:
     yield folder
     left = processes_in(folder)
     for process in left:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     psutil.wait_procs(left, timeout=WAIT_S)
     shutil.rmtree(folder)
     assert not left, f"these were left running: {left}"
@@ -491,7 +493,8 @@ def test_kill_of_all_processes_is_recovered(made: Path, run: Run, psql: Psql) ->
     psql(program.dsn, "CREATE TABLE kept AS SELECT 'a' AS name")
     everything = [psutil.Process(program.server_pid), *psutil.Process(program.server_pid).children(recursive=True)]
     for process in everything:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # it may see first that the server is gone
+            process.kill()
     program.kill()
     with EmbeddedPostgres(made) as server:
         assert rows(psql, server.dsn) == "a"

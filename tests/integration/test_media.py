@@ -71,6 +71,7 @@ def clips(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     for name in ("clip.mp4", "clip.mkv"):
         whole = (folder / name).read_bytes()
         (folder / f"cut {name}").write_bytes(whole[: len(whole) // 2])
+        (folder / f"nicked {name}").write_bytes(whole[: len(whole) * 9 // 10])
     yield folder
 
 
@@ -215,6 +216,17 @@ async def test_loudness(clips: Path, tools: Tools) -> None:
     assert "skipped" not in result
     assert result["integrated_lufs"] == pytest.approx(-23.0, abs=0.2)  # EBU: a 1 kHz tone at -20 dBFS in one channel
     assert result["true_peak_dbtp"] == pytest.approx(-20.0, abs=0.2)
+
+
+async def test_true_peak_lies_between_the_samples(tools: Tools, tmp_path: Path) -> None:
+    wave = "aevalsrc=0.1*sin(24000*PI*t+PI/4):sample_rate=48000:duration=1"  # its samples reach only 0.0707, -23 dBFS
+    make(tools, tmp_path / "a.wav", "-f", "lavfi", "-i", wave)
+
+    result = await media.loudness(tmp_path / "a.wav", tools=tools)
+
+    assert "skipped" not in result
+    assert result["true_peak_dbtp"] is not None
+    assert -21.0 < result["true_peak_dbtp"] < -18.0
 
 
 async def test_loudness_of_silence_can_be_stored_as_json(clips: Path, tools: Tools) -> None:
@@ -363,7 +375,7 @@ async def test_broken_file_is_an_error_that_names_it(
 
 
 @pytest.mark.parametrize("name", ["contact_sheet", "loudness", "transcode", "waveform"])
-@pytest.mark.parametrize("clip", ["cut clip.mp4", "cut clip.mkv"])
+@pytest.mark.parametrize("clip", ["cut clip.mp4", "cut clip.mkv", "nicked clip.mp4", "nicked clip.mkv"])
 async def test_file_cut_short_never_looks_whole(
     name: str, clip: str, clips: Path, tools: Tools, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ claimed while the last one is finished.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
@@ -105,17 +105,13 @@ async def worker(dsn: str, meter: Meter) -> None:
             await finishing
             finishing = None
         if rows:
-            finishing = asyncio.create_task(_all(finish.fetch([row["id"] for row in rows])))
+            finishing = asyncio.create_task(finish.fetch([row["id"] for row in rows]))
         else:
             await asyncio.sleep(LOOK_S)
 
 
 async def _noop(_job: Noop, meter: Meter) -> None:
     meter.started()
-
-
-async def _all(work: Coroutine[Any, Any, Any]) -> None:
-    await work
 
 
 def _payload(number: int, sent_at: float = 0.0) -> str:

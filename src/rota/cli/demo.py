@@ -1,5 +1,24 @@
-"""`rota demo`: the main job on real input."""
+"""`rota demo`: the main job on real input, in one command."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rota.cli.options import read_settings
+from rota.cli.output import out
+from rota.demo.run import run
+
+DEFAULT_FOLDER = Path("rota-demo")
 
 
-def demo() -> None:
-    """Run the demo."""
+def demo(
+    files: Annotated[list[Path] | None, typer.Argument(help="Media files; without any, some are made.")] = None,
+    folder: Annotated[Path, typer.Option("--folder", help="Where the database and the results go.")] = DEFAULT_FOLDER,
+    kill: Annotated[bool, typer.Option("--kill/--no-kill", help="Kill one of the two workers in the middle.")] = True,
+) -> None:
+    """Run real work on media files with an embedded PostgreSQL and two workers, one of which is killed on the way."""
+    settings = read_settings()
+    sys.exit(asyncio.run(run(files or [], folder=folder.absolute(), console=out, ffmpeg=settings.ffmpeg, kill=kill)))

@@ -176,7 +176,7 @@ def _about(row: JobRow) -> Text:
         return output.plain(f"{share}on {row.leased_by}, last progress {output.between(row.heartbeat_at, row.now)}")
     if row.state is State.QUEUED and row.run_after > row.now:
         return output.plain(f"due {output.between(row.run_after, row.now)}. {row.last_error or ''}")
-    if row.finished_at is not None and not row.last_error and row.started_at is not None:
+    if row.state is State.DONE and row.finished_at is not None and row.started_at is not None:
         return output.plain(f"took {output.duration((row.finished_at - row.started_at).total_seconds())}")
     return output.plain(row.last_error)
 

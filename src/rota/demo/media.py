@@ -265,6 +265,27 @@ def fit_720(width: int, height: int) -> tuple[int, int]:
     return _even(width * scale), _even(height * scale)
 
 
+def misses_an_end(facts: ProbeResult, *, read_s: float, has_errors: bool) -> bool:
+    """Tell whether a file holds less than it states. ffmpeg itself takes a cut file for a whole one.
+
+    Args:
+        facts: What the file states.
+        read_s: Seconds of sound or pictures that came out of it.
+        has_errors: Whether ffmpeg complained while it read.
+
+    Returns:
+        True if an end is missing.
+    """
+    if not facts["reliable_length"]:
+        return False
+    # Sound has no holes: a shortfall alone tells. The bounds are above encoder delays, edit lists and rounding.
+    audio_s = facts["audio_duration_s"] or 0.0
+    if read_s < audio_s * 0.995 - 0.5:
+        return True
+    # Pictures may stand still to the end, and subtitles may outlast them: there a complaint must go with it.
+    return has_errors and read_s < max(audio_s, facts["duration_s"] or 0.0) * 0.998 - 0.1
+
+
 def read_loudness(stderr: str) -> LoudnessResult:
     """Read the summary that ffmpeg's ebur128 filter writes at its end.
 
@@ -366,13 +387,7 @@ async def _whole_file(argv: Sequence[str], source: Path, facts: ProbeResult, pro
         argv, timeout_s=WHOLE_TIMEOUT_S, on_progress=progress, duration_s=facts["duration_s"], about=shown(source)
     )
     read_s = result.out_time_s or 0.0
-
-    def misses_some_of(stated_s: float | None) -> bool:
-        # Half a second and 2 %: encoder delays, edit lists and rounding are smaller, and nobody minds less.
-        return facts["reliable_length"] and stated_s is not None and read_s < stated_s * 0.98 - 0.5
-
-    # Sound has no holes. Pictures may stand still to the end, so there a complaint of ffmpeg must go with it.
-    if misses_some_of(facts["audio_duration_s"]) or (misses_some_of(facts["duration_s"]) and result.has_errors):
+    if misses_an_end(facts, read_s=read_s, has_errors=result.has_errors):
         stated_s = facts["audio_duration_s"] or facts["duration_s"]
         raise MediaError(f"{shown(source)} is damaged or cut short: {read_s:.1f} s of {stated_s:.1f} s could be read.")
     return result

@@ -57,4 +57,5 @@ def _redact_fields(_logger: Any, _name: str, event: MutableMapping[str, Any]) ->
 
 def get_logger(name: str) -> Any:
     """A logger whose lines carry this name; it exists before `setup`, and follows it afterwards."""
-    return structlog.get_logger(name).bind(logger=name)
+    # Not `.bind`: that would make the logger now, before `setup`, and it would never follow.
+    return structlog.get_logger(logger_name=name)

@@ -11,8 +11,9 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -29,11 +30,13 @@ log = get_logger("rota.processes")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a child runs. `name` is how lines and errors call it; `environ` is added to the parent's."""
+    """What a child runs. `name` is how lines and errors call it; `environ` is added to the parent's; what it prints
+    goes to the file `log`, or where the parent's output goes."""
 
     name: str
     argv: Sequence[str]
     environ: Mapping[str, str] = field(default_factory=dict)
+    log: Path | None = None
 
 
 class ProcessTree:
@@ -72,10 +75,7 @@ class ProcessTree:
         backoff = Backoff(Random(), first_s=0.5, cap_s=10)  # noqa: S311 - jitter
         while True:
             started = lease_clock()
-            child = await asyncio.create_subprocess_exec(
-                *command.argv, env={**os.environ, **command.environ}, start_new_session=True,
-                preexec_fn=_die_with_parent(os.getpid()),
-            )  # fmt: skip
+            child = await self._start(command)
             self._children[command.name] = child
             if self._stopping.is_set():
                 _signal(child, signal.SIGTERM)
@@ -89,6 +89,14 @@ class ProcessTree:
                 async with asyncio.timeout(backoff.next_s()):
                     await self._stopping.wait()
                     return status
+
+    async def _start(self, command: Command) -> asyncio.subprocess.Process:
+        with contextlib.ExitStack() as stack:
+            output = None if command.log is None else stack.enter_context(command.log.open("ab"))
+            return await asyncio.create_subprocess_exec(
+                *command.argv, env={**os.environ, **command.environ}, stdin=asyncio.subprocess.DEVNULL, stdout=output,
+                stderr=output, start_new_session=True, preexec_fn=_die_with_parent(os.getpid()),
+            )  # fmt: skip
 
     async def _wait(self, child: asyncio.subprocess.Process) -> int:
         ended = asyncio.create_task(child.wait())
@@ -112,7 +120,7 @@ def _signal(child: asyncio.subprocess.Process, number: signal.Signals) -> None:
             child.send_signal(number)
 
 
-def _die_with_parent(parent: int):  # type: ignore[no-untyped-def]
+def _die_with_parent(parent: int) -> Callable[[], None] | None:
     """What a new child runs before its program: the system signals it when its parent ends."""
     if sys.platform != "linux":
         return None

@@ -5,7 +5,8 @@ import zlib
 
 import pytest
 
-from rota.demo.media import fit_720, png, read_loudness
+from rota.demo.media import fit_720, misses_an_end, png, read_loudness
+from rota.demo.results import ProbeResult
 
 SUMMARY = """\
 [info]     title           : Summary: I: -1.0 LUFS
@@ -42,6 +43,42 @@ SUMMARY = """\
 )
 def test_fit_720(given: tuple[int, int], made: tuple[int, int]) -> None:
     assert fit_720(*given) == made
+
+
+def stating(*, duration_s: float | None, audio_s: float | None, reliable: bool = True) -> ProbeResult:
+    return ProbeResult(
+        container="mov",
+        size_bytes=1,
+        duration_s=duration_s,
+        audio_duration_s=audio_s,
+        reliable_length=reliable,
+        streams=[],
+        codecs=[],
+        width=None,
+        height=None,
+        fps=None,
+        video_index=0,
+        audio_index=None if audio_s is None else 1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "read_s", "has_errors", "misses"),
+    [
+        (stating(duration_s=60, audio_s=60), 60.0, False, False),
+        (stating(duration_s=60, audio_s=60), 59.5, False, False),  # encoder delay, edit list
+        (stating(duration_s=60, audio_s=60), 50.0, False, True),  # sound has no holes
+        (stating(duration_s=60, audio_s=None), 10.0, False, False),  # the last picture may stay to the end
+        (stating(duration_s=60, audio_s=None), 10.0, True, True),
+        (stating(duration_s=60, audio_s=None), 59.9, True, False),  # a scratch, and nothing missing
+        (stating(duration_s=60, audio_s=60), 59.5, True, True),
+        (stating(duration_s=60, audio_s=10), 10.0, False, False),  # the sound alone was asked for
+        (stating(duration_s=60, audio_s=60, reliable=False), 10.0, True, False),  # it was only an estimate
+        (stating(duration_s=None, audio_s=None), 10.0, True, False),
+    ],
+)
+def test_missing_end(facts: ProbeResult, read_s: float, has_errors: bool, misses: bool) -> None:
+    assert misses_an_end(facts, read_s=read_s, has_errors=has_errors) is misses
 
 
 def test_loudness_report() -> None:

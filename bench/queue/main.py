@@ -1,0 +1,188 @@
+"""`python -m bench queue`: rounds of all workloads, with who is measured in turn, then one table and one JSON file."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+
+from bench import machine, report
+from bench.machine import Bystanders
+from bench.queue.works import NotMeasured, Sizes, Works
+from bench.report import Bar, Line, Sample
+from bench.server import SETTINGS, Server, private_server
+
+FULL: Final = Sizes(jobs=20_000, singles=2000, wakeups=300, finished=500_000, future=100_000)
+QUICK: Final = Sizes(jobs=5000, singles=300, wakeups=60, finished=50_000, future=10_000)
+WORKS: Final = ("W1", "W2", "W3", "W4", "W5", "W6")
+
+LINES: Final = (
+    Line("W1", "enqueue one by one : insert", "one.rota", "one.raw"),
+    Line(
+        "W2", "bulk enqueue : COPY into the same table", "bulk.rota.described", "bulk.raw.rota",
+        bar=Bar("bulk enqueue / COPY into the same table", 0.5),
+    ),
+    Line("W2", "the same, jobs described before", "bulk.rota.prepared", "bulk.raw.rota"),
+    Line("W2", "bulk enqueue : COPY into a minimal table", "bulk.rota.described", "bulk.raw.own"),
+    Line("W3", "drain, one process : raw loop", "drain.rota", "drain.raw", bar=Bar("drain / raw loop", 0.4)),
+    Line("W3", "log written", "drain_wal.rota", "drain_wal.raw", unit="bytes/job"),
+    Line("W3", "commits", "drain_commits.rota", "drain_commits.raw", unit="/job", digits=4),
+    Line("W4", "drain, two processes : raw loops", "drain_two.rota", "drain_two.raw"),
+    Line(
+        "W5", "idle wake-up p50 : NOTIFY", "wake_p50.rota", "wake_p50.notify", unit="ms", digits=2,
+        bar=Bar("idle wake-up p50 in ms (below)", 5, of_ratio=False, below=True),
+    ),
+    Line("W5", "idle wake-up p99 : NOTIFY", "wake_p99.rota", "wake_p99.notify", unit="ms", digits=2),
+    Line("W6", "drain beside finished jobs : W3", "drain_finished.rota", "drain.rota"),
+    Line("W6", "drain beside future jobs : W3", "drain_future.rota", "drain.rota"),
+    Line(
+        "W6", "drain beside both : W3", "drain_history.rota", "drain.rota",
+        bar=Bar("drain with history / drain of an empty table", 0.8),
+    ),
+)  # fmt: skip
+
+Measurement = Callable[[], Awaitable[list[Sample]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says."""
+
+    sizes: Sizes
+    rounds: int
+    only: tuple[str, ...]
+    tries: int
+    bystanders: Bystanders
+    json: Path | None
+    place: Path | None
+
+
+def parse(args: Sequence[str]) -> Options:
+    """Reads the command line; leaves the program if it is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m bench queue", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one round of small sizes: to see that it works")
+    parser.add_argument("--rounds", type=int, help="default: 5")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where bars, medians and samples go")
+    parser.add_argument("--only", nargs="+", choices=WORKS, default=WORKS, metavar="NAME", help=" ".join(WORKS))
+    parser.add_argument("--place", type=Path, metavar="FOLDER", help="where the database lies (default: temp files)")
+    parser.add_argument("--quiet", type=float, default=0.1, metavar="SHARE", help="CPU that others may use (0.1)")
+    parser.add_argument("--patience", type=float, metavar="S", help="wait for that, before each measurement (20)")
+    parser.add_argument("--tries", type=int, help="tries of a measurement that others disturb (3)")
+    for name, size in asdict(FULL).items():
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{size:,}")
+    given = parser.parse_args(args)
+    sizes = QUICK if given.quick else FULL
+    return Options(
+        sizes=replace(sizes, **{name: value for name in asdict(sizes) if (value := getattr(given, name)) is not None}),
+        rounds=given.rounds or (1 if given.quick else 5),
+        only=tuple(given.only),
+        tries=given.tries or (1 if given.quick else 3),
+        bystanders=Bystanders(
+            given.quiet, (1.0 if given.quick else 20.0) if given.patience is None else given.patience
+        ),
+        json=given.json,
+        place=given.place,
+    )
+
+
+def plan(works: Works, only: Sequence[str]) -> dict[str, list[tuple[str, Measurement]]]:
+    """What one round measures: by workload, whom and how. W6 needs the drain without history of the same round."""
+
+    def history(key: str, *sorts: str) -> tuple[str, Measurement]:
+        return key, lambda: works.drain("rota", f"drain_{key}", history=sorts)
+
+    steps: dict[str, list[tuple[str, Measurement]]] = {
+        "W1": [("rota", lambda: works.one_by_one("rota")), ("raw", lambda: works.one_by_one("raw"))],
+        "W2": [
+            ("rota", lambda: works.at_once("rota", "described")),
+            ("rota prepared", lambda: works.at_once("rota", "prepared")),
+            ("copy", lambda: works.at_once("raw", "rota")),
+            ("copy own", lambda: works.at_once("raw", "own")),
+        ],
+        "W3": [("rota", lambda: works.drain("rota", "drain")), ("raw", lambda: works.drain("raw", "drain"))],
+        "W4": [
+            ("rota", lambda: works.drain("rota", "drain_two", workers=2)),
+            ("raw", lambda: works.drain("raw", "drain_two", workers=2)),
+        ],
+        "W5": [("rota", lambda: works.wake("rota")), ("notify", lambda: works.wake("notify"))],
+        "W6": [history("finished", "finished"), history("future", "future"), history("history", "finished", "future")],
+    }
+    if "W6" in only and "W3" not in only:
+        steps["W6"] = [steps["W3"][0], *steps["W6"]]
+    return {name: steps[name] for name in WORKS if name in only}
+
+
+async def steadily(measure: Measurement, options: Options) -> list[Sample]:
+    """The least disturbed of a few tries; the first that is not disturbed is good enough."""
+    best: list[Sample] = []
+    for number in range(1, options.tries + 1):
+        samples = [replace(sample, tries=number) for sample in await measure()]
+        if not best or samples[0].others < best[0].others:
+            best = samples
+        if best[0].others < options.bystanders.limit:
+            break
+    return best
+
+
+async def measure_all(server: Server, options: Options) -> tuple[list[Sample], list[str]]:
+    """All rounds. Returns: the samples, and what could not be measured."""
+    works = Works(server, options.bystanders, options.sizes)
+    samples: list[Sample] = []
+    failures: list[str] = []
+    for number in range(options.rounds):
+        for work, steps in plan(works, options.only).items():
+            # Who goes first has no lasting advantage.
+            for name, measure in steps if number % 2 == 0 else reversed(steps):
+                head = f"round {number + 1}/{options.rounds}  {work} {name:14}"
+                try:
+                    found = await steadily(measure, options)
+                except (NotMeasured, asyncpg.PostgresError) as error:
+                    failures.append(f"{head}: {error}")
+                    say(f"{head} FAILED: {error}")
+                    continue
+                samples += found
+                values = "  ".join(f"{sample.key} {sample.value:,.4g}" for sample in found)
+                say(f"{head} {values}  (others {found[0].others:.0%}, try {found[0].tries})")
+    return samples, failures
+
+
+def say(line: str) -> None:
+    """A line of progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def results(samples: list[Sample], failures: list[str], options: Options, facts: dict[str, Any]) -> dict[str, Any]:
+    """What goes into the JSON file."""
+    return {
+        "bars": report.bars(LINES, samples),
+        "medians": report.medians(samples),
+        "disturbance": report.disturbance(samples, limit=options.bystanders.limit) if samples else "",
+        "failures": failures,
+        "sizes": {**asdict(options.sizes), "rounds": options.rounds},
+        "machine": facts,
+        "postgres_settings": dict(SETTINGS),
+        "samples": [asdict(sample) for sample in samples],
+    }
+
+
+def main(args: Sequence[str]) -> int:
+    """Measures and reports. Returns: 0, or 1 if something could not be measured; a bar not reached is no failure."""
+    options = parse(args)
+    with private_server(options.place) as server:
+        facts = machine.facts(server.folder)
+        facts["postgres"] = asyncio.run(server.ask("SHOW server_version"))
+        say("  ".join(f"{name} {fact}" for name, fact in facts.items()))
+        samples, failures = asyncio.run(measure_all(server, options))
+    found = results(samples, failures, options, facts)
+    if options.json is not None:
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(report.table(LINES, samples))
+    print(found["disturbance"])
+    for failure in failures:
+        print(failure)
+    return 1 if failures else 0

@@ -1,0 +1,254 @@
+"""The workloads. Each is one measurement of one adapter, on a fresh copy of a template, and gives samples.
+
+W1 one by one, W2 at once, W3 drain by one process, W4 by two, W5 idle wake-up, W6 drain beside a long history.
+Rates are jobs a second, waits are milliseconds.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+
+from bench.machine import Bystanders
+from bench.queue import meter
+from bench.report import Sample, quantile
+from bench.server import Server
+
+REPOSITORY: Final = Path(__file__).parents[2]
+WARMUP: Final = 100
+WAKE_EVERY_S: Final = 0.02
+WAKE_WARMUP: Final = 20
+IDLE_S: Final = 1.5
+"""Until a worker that found nothing is idle: longer than any of its polls."""
+LOOK_S: Final = 0.002
+START_S_MAX: Final = 30.0
+DRAIN_S_MAX: Final = 120.0
+STOP_S_MAX: Final = 10.0
+FILL_S_MAX: Final = 600.0
+DEFAULT_WAY: Final = {"rota": "described", "raw": "own"}
+TEMPLATE: Final = "empty"
+
+
+class NotMeasured(Exception):
+    """A measurement that did not come to its end; its message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of each is done."""
+
+    jobs: int
+    singles: int
+    wakeups: int
+    finished: int
+    future: int
+
+
+class Works:
+    """The workloads on one server."""
+
+    def __init__(self, server: Server, bystanders: Bystanders, sizes: Sizes) -> None:
+        self._server = server
+        self._bystanders = bystanders
+        self._sizes = sizes
+
+    async def one_by_one(self, adapter: str) -> list[Sample]:
+        """W1."""
+        database = await self._fresh()
+        await self._bystanders.wait()
+        since = self._bystanders.reading()
+        found = await self._role(adapter, "one", database, self._sizes.singles, WARMUP)
+        rate = self._sizes.singles / found["seconds"]
+        return [Sample(f"one.{adapter}", rate, self._bystanders.share(since))]
+
+    async def at_once(self, adapter: str, way: str) -> list[Sample]:
+        """W2."""
+        database = await self._fresh()
+        await self._bystanders.wait()
+        since = self._bystanders.reading()
+        found = await self._role(adapter, "bulk", database, way, self._sizes.jobs, WARMUP)
+        rate = self._sizes.jobs / found["seconds"]
+        return [Sample(f"bulk.{adapter}.{way}", rate, self._bystanders.share(since))]
+
+    async def drain(self, adapter: str, key: str, *, workers: int = 1, history: tuple[str, ...] = ()) -> list[Sample]:
+        """W3, W4, W6: jobs a second from the first start until no job is open, with log and commits for each job."""
+        module = import_module(f"bench.queue.adapters.{adapter}")
+        database = await self._fresh(history)
+        jobs, before = self._sizes.jobs, await self._server.ask(module.DONE, database=database)
+        await self._role(adapter, "bulk", database, DEFAULT_WAY[adapter], jobs, 0)
+        await self._server.run("VACUUM ANALYZE", "CHECKPOINT", database=database)
+        async with self._workers(adapter, database, count=workers) as (folder, processes):
+            await self._bystanders.wait()
+            written, commits = await self._written(), await self._commits(database)
+            since = self._bystanders.reading()
+            (folder / "gate").touch()
+            first = await self._until_started(folder, jobs, processes)
+            ended, asked = await self._until_finished(module.PENDING, database)
+            others = self._bystanders.share(since)
+            written = await self._written() - written
+        await self._until_left(database)
+        commits = await self._commits(database) - commits - asked
+        done = await self._server.ask(module.DONE, database=database) - before
+        if done != jobs:
+            raise NotMeasured(f"{done:,} of {jobs:,} jobs are done, and none is open")
+        return [
+            Sample(f"{key}.{adapter}", jobs / (ended - first), others),
+            Sample(f"{key}_wal.{adapter}", written / jobs, others),
+            Sample(f"{key}_commits.{adapter}", commits / jobs, others),
+        ]
+
+    async def wake(self, adapter: str) -> list[Sample]:
+        """W5: from the call that adds a job until its handler starts, in another process that was idle."""
+        database = await self._fresh()
+        count = self._sizes.wakeups
+        async with self._workers(adapter, database, count=1, waits=count) as (folder, processes):
+            (folder / "gate").touch()
+            await asyncio.sleep(IDLE_S)
+            await self._bystanders.wait()
+            since = self._bystanders.reading()
+            await self._role(adapter, "wake", database, count, WAKE_EVERY_S, WAKE_WARMUP)
+            await self._until_started(folder, count + WAKE_WARMUP, processes)
+            others = self._bystanders.share(since)
+            waits = [wait for path in folder.glob("meter.*") for wait in meter.waits(path)]
+        if len(waits) != count:
+            raise NotMeasured(f"{len(waits)} of {count} jobs say how long they waited")
+        return [
+            Sample(f"wake_p50.{adapter}", 1000 * quantile(waits, 0.5), others),
+            Sample(f"wake_p99.{adapter}", 1000 * quantile(waits, 0.99), others),
+        ]
+
+    # Databases
+
+    async def _fresh(self, history: tuple[str, ...] = ()) -> str:
+        return await self._server.fresh(await self._template(history))
+
+    async def _template(self, history: tuple[str, ...]) -> str:
+        if not history:
+            return await self._server.template(TEMPLATE, base="template1", fill=self._set_up)
+        base = await self._template(history[:-1])
+
+        async def fill(dsn: str) -> None:
+            statements = import_module("bench.queue.adapters.rota").HISTORY
+            connection = await asyncpg.connect(dsn)
+            try:
+                rows = getattr(self._sizes, history[-1])
+                await connection.execute(statements[history[-1]], rows, timeout=FILL_S_MAX)
+            finally:
+                await connection.close()
+
+        return await self._server.template("_".join((TEMPLATE, *history)), base=base, fill=fill)
+
+    async def _set_up(self, dsn: str) -> None:
+        for adapter in DEFAULT_WAY:
+            await self._run(adapter, "setup", dsn)
+
+    async def _written(self) -> int:
+        return int(await self._server.ask("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))
+
+    async def _commits(self, database: str) -> int:
+        return int(await self._server.ask("SELECT xact_commit FROM pg_stat_database WHERE datname = $1", database))
+
+    async def _until_left(self, database: str) -> None:
+        """A session counts its commits when it ends, at the latest."""
+        give_up_at = time.monotonic() + STOP_S_MAX
+        question = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'"
+        while await self._server.ask(question, database) and time.monotonic() < give_up_at:
+            await asyncio.sleep(0.05)
+
+    # Processes
+
+    async def _role(self, adapter: str, role: str, database: str, *args: object) -> dict[str, float]:
+        said = await self._run(adapter, role, self._server.dsn(database), *args)
+        return json.loads(said) if said.strip() else {}
+
+    async def _run(self, adapter: str, role: str, dsn: str, *args: object) -> str:
+        pipe = asyncio.subprocess.PIPE
+        process = await _host(adapter, role, dsn, *args, stdout=pipe, stderr=pipe)
+        said, complaint = await process.communicate()
+        if process.returncode:
+            raise NotMeasured(f"{adapter} {role} failed: {complaint.decode()[-1500:]}")
+        return said.decode()
+
+    @asynccontextmanager
+    async def _workers(
+        self, adapter: str, database: str, *, count: int, waits: int = 0
+    ) -> AsyncIterator[tuple[Path, list[Process]]]:
+        """Worker processes that are ready and wait for the gate; stopped at the end."""
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self._server.folder) as place:
+            folder, processes = Path(place), []
+            try:
+                for _ in range(count):
+                    with (folder / "log").open("ab") as log:
+                        processes.append(
+                            await _host(
+                                adapter, "worker", self._server.dsn(database), folder, waits, stdout=log, stderr=log
+                            )
+                        )
+                give_up_at = time.monotonic() + START_S_MAX
+                while len(list(folder.glob("ready.*"))) < count:
+                    _check(folder, processes, give_up_at=give_up_at)
+                    await asyncio.sleep(LOOK_S)
+                yield folder, processes
+            finally:
+                await asyncio.gather(*map(_stop, processes))
+
+    async def _until_started(self, folder: Path, jobs: int, processes: list[Process]) -> float:
+        """Waits until all jobs have started. Returns: when the first did."""
+        give_up_at = time.monotonic() + DRAIN_S_MAX
+        while True:
+            count, first = meter.started(folder.glob("meter.*"))
+            if count >= jobs:
+                return first
+            _check(folder, processes, give_up_at=give_up_at)
+            await asyncio.sleep(LOOK_S)
+
+    async def _until_finished(self, pending: str, database: str) -> tuple[float, int]:
+        """Waits until no due job is open. Returns: when that was known, and how often it was asked."""
+        give_up_at = time.monotonic() + DRAIN_S_MAX
+        settings = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
+        connection = await asyncpg.connect(self._server.dsn(database), server_settings=settings)
+        try:
+            asked = 1
+            while await connection.fetchval(pending):
+                if time.monotonic() > give_up_at:
+                    raise NotMeasured("started jobs are not finished")
+                await asyncio.sleep(LOOK_S)
+                asked += 1
+            return time.monotonic(), asked
+        finally:
+            await connection.close()
+
+
+async def _host(adapter: str, role: str, dsn: str, *args: object, stdout: Any, stderr: Any) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.queue.host", adapter, role, dsn, *map(str, args),
+        cwd=REPOSITORY, stdin=asyncio.subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+    )  # fmt: skip
+
+
+async def _stop(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_S_MAX)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def _check(folder: Path, processes: list[Process], *, give_up_at: float) -> None:
+    said = (folder / "log").read_text(errors="replace")[-1500:]
+    if any(process.returncode is not None for process in processes):
+        raise NotMeasured(f"a worker ended by itself: {said}")
+    if time.monotonic() > give_up_at:
+        raise NotMeasured(f"the workers take too long: {said}")
