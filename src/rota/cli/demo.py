@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from rota.cli.options import read_settings
-from rota.cli.output import out
 from rota.demo.run import run
+from rota.io.terminal import out
 
 DEFAULT_FOLDER = Path("rota-demo")
 

@@ -9,9 +9,9 @@ import typer
 
 from rota.app import EMBEDDED, App
 from rota.cli.options import load_app, read_settings
-from rota.cli.output import out
 from rota.cli.worker import KILL_AFTER_S, on_signals, run, supervise, worker_commands
 from rota.io import log, migrate
+from rota.io.terminal import out
 
 DEFAULT_FOLDER = ".rota"
 

@@ -11,10 +11,10 @@ import typer
 from rich.text import Text
 
 from rota.app import App
-from rota.cli import output
 from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.errors import JobNotFound, SettingsError
 from rota.ids import JobId
+from rota.io import terminal
 from rota.queue.io.store import Store
 from rota.queue.job import JobFilter, JobRow, State
 
@@ -60,26 +60,26 @@ def list_jobs(  # noqa: PLR0917 - the options of a command
         rows = await store.page(wanted, limit=limit + 1, below=below)
         more, rows = len(rows) > limit, rows[:limit]
         if as_json:
-            output.print_json(
+            terminal.print_json(
                 {"jobs": [_plain(row, whole=False) for row in rows], "next": str(rows[-1].id) if more else None}
             )
             return
         if not rows:
-            output.out.print("No jobs" + (" like that." if wanted != JobFilter() or after else " yet."))
+            terminal.out.print("No jobs" + (" like that." if wanted != JobFilter() or after else " yet."))
             return
-        output.print_table(
+        terminal.print_table(
             ("id", "kind", "state", "tries", "added", "about"),
             [
                 (
-                    str(row.id)[:SHORT_ID], row.kind, output.state(row.state), f"{row.tries}/{row.max_tries or '–'}",
-                    output.between(row.created_at, row.now), _about(row),
+                    str(row.id)[:SHORT_ID], row.kind, terminal.state(row.state), f"{row.tries}/{row.max_tries or '–'}",
+                    terminal.between(row.created_at, row.now), _about(row),
                 )
                 for row in rows
             ],
             right=("tries",),
         )  # fmt: skip
         if more:
-            output.out.print(f"More: --after {str(rows[-1].id)[:SHORT_ID]}", style="dim")
+            terminal.out.print(f"More: --after {str(rows[-1].id)[:SHORT_ID]}", style="dim")
 
     _run(work, dsn=dsn, schema=schema)
 
@@ -91,11 +91,11 @@ def show(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = None
     async def work(store: Store) -> None:
         rows = [await _find(store, job_id) for job_id in ids]
         if as_json:
-            output.print_json([_plain(row, whole=True) for row in rows])
+            terminal.print_json([_plain(row, whole=True) for row in rows])
             return
         for number, row in enumerate(rows):
             if number:
-                output.out.print()
+                terminal.out.print()
             _print_job(row)
 
     _run(work, dsn=dsn, schema=schema)
@@ -108,7 +108,7 @@ def retry(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = Non
     async def work(store: Store) -> None:
         answers = [await store.retry((await _find(store, job_id)).id) for job_id in ids]
         if as_json:
-            output.print_json([dataclasses.asdict(answer) for answer in answers])
+            terminal.print_json([dataclasses.asdict(answer) for answer in answers])
         for answer in answers:
             words = {
                 "queued": "is queued",
@@ -117,7 +117,7 @@ def retry(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = Non
                 "held": f"was left as it is: job {answer.holder} holds its key",
             }[answer.outcome]
             if not as_json:
-                output.out.print(f"{answer.id} {words}")
+                terminal.out.print(f"{answer.id} {words}")
         if any(answer.outcome != "queued" for answer in answers):
             raise typer.Exit(1)
 
@@ -138,7 +138,7 @@ def cancel(
         found = [(await _find(store, job_id)) for job_id in ids]
         states = await store.cancel([row.id for row in found], reason=reason)
         if as_json:
-            output.print_json([{"id": str(row.id), "state": states.get(row.id, row.state)} for row in found])
+            terminal.print_json([{"id": str(row.id), "state": states.get(row.id, row.state)} for row in found])
         for row in found:
             state = states.get(row.id)
             words = {
@@ -147,7 +147,7 @@ def cancel(
                 None: f"has ended before: {row.state}",
             }[state]
             if not as_json:
-                output.out.print(f"{row.id} {words}")
+                terminal.out.print(f"{row.id} {words}")
         if any(row.id not in states for row in found):
             raise typer.Exit(1)
 
@@ -173,20 +173,20 @@ def _about(row: JobRow) -> Text:
         progress = json.loads(row.progress) if row.progress else {}
         fraction = progress.get("fraction") if isinstance(progress, dict) else None
         share = "" if fraction is None else f"{fraction:.0%}, "
-        return output.plain(f"{share}on {row.leased_by}, last progress {output.between(row.heartbeat_at, row.now)}")
+        return terminal.plain(f"{share}on {row.leased_by}, last progress {terminal.between(row.heartbeat_at, row.now)}")
     if row.state is State.QUEUED and row.run_after > row.now:
-        return output.plain(f"due {output.between(row.run_after, row.now)}. {row.last_error or ''}")
+        return terminal.plain(f"due {terminal.between(row.run_after, row.now)}. {row.last_error or ''}")
     if row.state is State.DONE and row.finished_at is not None and row.started_at is not None:
-        return output.plain(f"took {output.duration((row.finished_at - row.started_at).total_seconds())}")
-    return output.plain(row.last_error)
+        return terminal.plain(f"took {terminal.duration((row.finished_at - row.started_at).total_seconds())}")
+    return terminal.plain(row.last_error)
 
 
 def _print_job(row: JobRow) -> None:
-    output.out.print(Text(str(row.id), style="bold"))
-    output.print_facts(
+    terminal.out.print(Text(str(row.id), style="bold"))
+    terminal.print_facts(
         [
             ("kind", row.kind),
-            ("state", output.state(row.state)),
+            ("state", terminal.state(row.state)),
             ("tenant", row.tenant),
             ("priority", str(row.priority)),
             ("tries", f"{row.tries} of {row.max_tries or 'the default of its kind'}"),
@@ -209,7 +209,7 @@ def _print_job(row: JobRow) -> None:
 
 
 def _time(when: Any, row: JobRow) -> str | None:
-    return None if when is None else f"{when:%Y-%m-%d %H:%M:%S} UTC ({output.between(when, row.now)})"
+    return None if when is None else f"{when:%Y-%m-%d %H:%M:%S} UTC ({terminal.between(when, row.now)})"
 
 
 def _plain(row: JobRow, *, whole: bool) -> dict[str, Any]:
@@ -229,6 +229,6 @@ def _plain(row: JobRow, *, whole: bool) -> dict[str, Any]:
 
 def _age(text: str | None, option: str) -> float | None:
     try:
-        return None if text is None else output.parse_age(text)
+        return None if text is None else terminal.parse_age(text)
     except ValueError as error:
         raise SettingsError(f"{option}: {error}.") from None

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from rota.cli import demo, dev, jobs, migrate, worker
-from rota.cli.output import fail
 from rota.errors import RotaError, SettingsError
+from rota.io.terminal import fail
 from rota.version import __version__
 
 app = typer.Typer(

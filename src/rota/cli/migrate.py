@@ -7,8 +7,8 @@ import typer
 
 from rota.app import App
 from rota.cli.options import Dsn, Json, Schema, read_settings
-from rota.cli.output import out, print_json, print_table
 from rota.io import migrate as migrations
+from rota.io.terminal import out, print_json, print_table
 
 app = typer.Typer(help="Bring the schema up to date.", invoke_without_command=True, rich_markup_mode=None)
 

@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from rota.app import App
-from rota.cli.output import duration, print_table, state
 from rota.demo.handlers import KINDS, MediaJob, make_app, result_name
 from rota.demo.page import DemoPage, JobLine, MediaCard, render
 from rota.demo.samples import make_samples
@@ -30,6 +29,7 @@ from rota.io.clock import lease_clock
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.ffmpeg import Tools, find_tools
 from rota.io.processes import Command, ProcessTree
+from rota.io.terminal import duration, print_table, state
 from rota.queue.io.store import Store
 from rota.queue.job import ENDED, JobFilter, JobRow, State
 from rota.settings import Settings

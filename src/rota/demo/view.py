@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rota.cli.output import STATE_STYLES, duration
+from rota.io.terminal import STATE_STYLES, duration
 from rota.queue.job import ENDED, JobRow, State
 
 BAR_WIDTH: Final = 16

@@ -11,17 +11,18 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from rota.errors import RotaError
 from rota.ids import JobId
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
-from rota.lease import Lease, LeaseBook, Loss, Renewal
+from rota.lease import Lease, Loss, Renewal
+from rota.queue.io.leases import GuardedBook
 from rota.queue.io.store import Store
 from rota.queue.job import Finish, Release
 
@@ -33,25 +34,6 @@ LOOK_MAX_S: Final = 0.5
 LOOK_MIN_S: Final = 0.01
 
 log = get_logger("rota.worker")
-
-
-@dataclass(slots=True)
-class GuardedBook:
-    """A lease book and the lock that its two threads share."""
-
-    book: LeaseBook
-    lock: threading.Lock
-
-    def progressed(self, lease: Lease, progress: Any | None) -> bool:
-        """See LeaseBook.progressed."""
-        with self.lock:
-            return self.book.progressed(lease, progress=progress)
-
-    def drop(self, leases: Iterable[Lease]) -> None:
-        """See LeaseBook.drop."""
-        with self.lock:
-            for lease in leases:
-                self.book.drop(lease)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rota.io.clock import lease_clock
 from rota.lease import Held, Loss
 from rota.queue.handler import Handler
 from rota.queue.io.context import Context
-from rota.queue.io.heart import GuardedBook
+from rota.queue.io.leases import GuardedBook
 from rota.queue.job import ClaimedJob
 
 

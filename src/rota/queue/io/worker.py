@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import threading
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +25,13 @@ from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
-from rota.lease import Lease, LeaseBook, Loss
+from rota.lease import Lease, Loss
 from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
 from rota.queue.io.completer import PENDING_MAX, Completer, Write
-from rota.queue.io.heart import FENCE_WAIT_S, GuardedBook, Heart, Last
+from rota.queue.io.heart import FENCE_WAIT_S, Heart, Last
+from rota.queue.io.leases import GuardedBook
 from rota.queue.io.running import Running, Stopped
 from rota.queue.io.store import Store
 from rota.queue.io.wakeup import Wakeup
@@ -102,7 +102,7 @@ class Worker:
         self._database = Database(target, size=self._options.job_pool_size)
         self._store = Store(self._database)
         self._slots = Slots({name: handler.kind for name, handler in handlers.items()})
-        self._leases = GuardedBook(LeaseBook(), threading.Lock())
+        self._leases = GuardedBook()
         self._running: dict[JobId, Running] = {}
         self._line: deque[Running] = deque()
         """Claimed jobs whose handlers have not been called yet."""

@@ -1,0 +1,27 @@
+"""The lease book of a worker, shared by its event loop and its heart: the book is pure, the lock is here."""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rota.lease import Lease, LeaseBook
+
+
+@dataclass(slots=True)
+class GuardedBook:
+    """A lease book and the lock that its two threads share."""
+
+    book: LeaseBook = field(default_factory=LeaseBook)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def progressed(self, lease: Lease, progress: Any | None) -> bool:
+        """See LeaseBook.progressed."""
+        with self.lock:
+            return self.book.progressed(lease, progress=progress)
+
+    def drop(self, leases: Iterable[Lease]) -> None:
+        """See LeaseBook.drop."""
+        with self.lock:
+            for lease in leases:
+                self.book.drop(lease)
