@@ -23,7 +23,7 @@ import uvloop
 from bench.queue.meter import Meter
 
 GATE_LOOK_S = 0.001
-WARM_S = 1.0
+WARM_S = 0.5
 """Rest between the warming up and the jobs that count: the worker is idle again by then."""
 
 
@@ -56,10 +56,15 @@ async def bulk(adapter: Any, dsn: str, way: str, count: int, warmup: int) -> dic
 async def worker(adapter: Any, dsn: str, folder: Path, waits: int) -> None:
     """Works from when the gate opens."""
     meter = Meter(folder / f"meter.{os.getpid()}", waits=waits)
+    _wait_at_gate(folder)
+    await adapter.worker(dsn, meter)
+
+
+def _wait_at_gate(folder: Path) -> None:
+    # Nothing else goes on in this process yet.
     (folder / f"ready.{os.getpid()}").touch()
     while not (folder / "gate").exists():
-        await asyncio.sleep(GATE_LOOK_S)
-    await adapter.worker(dsn, meter)
+        time.sleep(GATE_LOOK_S)
 
 
 async def wake(adapter: Any, dsn: str, count: int, every_s: float, warmup: int) -> None:

@@ -30,6 +30,7 @@ LINES: Final = (
     Line("W2", "the same, jobs described before", "bulk.rota.prepared", "bulk.raw.rota"),
     Line("W2", "bulk enqueue : COPY into a minimal table", "bulk.rota.described", "bulk.raw.own"),
     Line("W3", "drain, one process : raw loop", "drain.rota", "drain.raw", bar=Bar("drain / raw loop", 0.4)),
+    Line("W3", "CPU of the worker", "drain_cpu.rota", "drain_cpu.raw", unit="µs/job", digits=1),
     Line("W3", "log written", "drain_wal.rota", "drain_wal.raw", unit="bytes/job"),
     Line("W3", "commits", "drain_commits.rota", "drain_commits.raw", unit="/job", digits=4),
     Line("W4", "drain, two processes : raw loops", "drain_two.rota", "drain_two.raw"),
@@ -141,7 +142,7 @@ async def measure_all(server: Server, options: Options) -> tuple[list[Sample], l
                 head = f"round {number + 1}/{options.rounds}  {work} {name:14}"
                 try:
                     found = await steadily(measure, options)
-                except (NotMeasured, asyncpg.PostgresError) as error:
+                except (NotMeasured, asyncpg.exceptions.PostgresError) as error:
                     failures.append(f"{head}: {error}")
                     say(f"{head} FAILED: {error}")
                     continue

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
+import psutil
 
 from bench.machine import Bystanders
 from bench.queue import meter
@@ -28,8 +29,8 @@ REPOSITORY: Final = Path(__file__).parents[2]
 WARMUP: Final = 100
 WAKE_EVERY_S: Final = 0.02
 WAKE_WARMUP: Final = 20
-IDLE_S: Final = 1.5
-"""Until a worker that found nothing is idle: longer than any of its polls."""
+IDLE_S: Final = 0.5
+"""Until a worker that found nothing has said that it sleeps."""
 LOOK_S: Final = 0.002
 START_S_MAX: Final = 30.0
 DRAIN_S_MAX: Final = 120.0
@@ -81,7 +82,7 @@ class Works:
         return [Sample(f"bulk.{adapter}.{way}", rate, self._bystanders.share(since))]
 
     async def drain(self, adapter: str, key: str, *, workers: int = 1, history: tuple[str, ...] = ()) -> list[Sample]:
-        """W3, W4, W6: jobs a second from the first start until no job is open, with log and commits for each job."""
+        """W3, W4, W6: jobs a second from the first start until no job is open, and what each took of CPU and log."""
         module = import_module(f"bench.queue.adapters.{adapter}")
         database = await self._fresh(history)
         jobs, before = self._sizes.jobs, await self._server.ask(module.DONE, database=database)
@@ -92,9 +93,12 @@ class Works:
             written, commits = await self._written(), await self._commits(database)
             since = self._bystanders.reading()
             (folder / "gate").touch()
+            await self._until_started(folder, 1, processes)
+            used = _used_s(processes)
             first = await self._until_started(folder, jobs, processes)
             ended, asked = await self._until_finished(module.PENDING, database)
             others = self._bystanders.share(since)
+            used = _used_s(processes) - used
             written = await self._written() - written
         await self._until_left(database)
         commits = await self._commits(database) - commits - asked
@@ -103,6 +107,7 @@ class Works:
             raise NotMeasured(f"{done:,} of {jobs:,} jobs are done, and none is open")
         return [
             Sample(f"{key}.{adapter}", jobs / (ended - first), others),
+            Sample(f"{key}_cpu.{adapter}", 1e6 * used / jobs, others),
             Sample(f"{key}_wal.{adapter}", written / jobs, others),
             Sample(f"{key}_commits.{adapter}", commits / jobs, others),
         ]
@@ -119,7 +124,7 @@ class Works:
             await self._role(adapter, "wake", database, count, WAKE_EVERY_S, WAKE_WARMUP)
             await self._until_started(folder, count + WAKE_WARMUP, processes)
             others = self._bystanders.share(since)
-            waits = [wait for path in folder.glob("meter.*") for wait in meter.waits(path)]
+            waits = _waits(folder)
         if len(waits) != count:
             raise NotMeasured(f"{len(waits)} of {count} jobs say how long they waited")
         return [
@@ -162,7 +167,9 @@ class Works:
         """A session counts its commits when it ends, at the latest."""
         give_up_at = time.monotonic() + STOP_S_MAX
         question = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'"
-        while await self._server.ask(question, database) and time.monotonic() < give_up_at:
+        while time.monotonic() < give_up_at:
+            if not await self._server.ask(question, database):
+                return
             await asyncio.sleep(0.05)
 
     # Processes
@@ -195,7 +202,7 @@ class Works:
                             )
                         )
                 give_up_at = time.monotonic() + START_S_MAX
-                while len(list(folder.glob("ready.*"))) < count:
+                while _ready(folder) < count:
                     _check(folder, processes, give_up_at=give_up_at)
                     await asyncio.sleep(LOOK_S)
                 yield folder, processes
@@ -206,7 +213,7 @@ class Works:
         """Waits until all jobs have started. Returns: when the first did."""
         give_up_at = time.monotonic() + DRAIN_S_MAX
         while True:
-            count, first = meter.started(folder.glob("meter.*"))
+            count, first = _started(folder)
             if count >= jobs:
                 return first
             _check(folder, processes, give_up_at=give_up_at)
@@ -244,6 +251,23 @@ async def _stop(process: Process) -> None:
         except TimeoutError:
             process.kill()
             await process.wait()
+
+
+def _ready(folder: Path) -> int:
+    return len(list(folder.glob("ready.*")))
+
+
+def _started(folder: Path) -> tuple[int, float]:
+    return meter.started(folder.glob("meter.*"))
+
+
+def _waits(folder: Path) -> list[float]:
+    return [wait for path in folder.glob("meter.*") for wait in meter.waits(path)]
+
+
+def _used_s(processes: list[Process]) -> float:
+    """CPU seconds that worker processes have used."""
+    return sum(sum(psutil.Process(process.pid).cpu_times()[:2]) for process in processes)
 
 
 def _check(folder: Path, processes: list[Process], *, give_up_at: float) -> None:

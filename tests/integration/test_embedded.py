@@ -46,17 +46,11 @@ if mode == "refused":
     embedded_binaries.namespaces_work = lambda: False
 if mode == "watched":
     embedded_binaries.KERNEL_ENDS_IT = False
-if mode == "handles SIGINT":
-    signal.signal(signal.SIGINT, lambda *_: None)
+signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
 server = EmbeddedPostgres(Path(folder), binaries=Path(binaries))
 try:
     print(server.start(), server.pid, server.owner, flush=True)
-    while True:
-        try:
-            sys.stdin.read()
-            break
-        except KeyboardInterrupt:
-            print("interrupted", flush=True)
+    sys.stdin.read()
 except EmbeddedError as error:
     print("error:", error, flush=True)
 finally:
@@ -76,14 +70,18 @@ class Program:
 
     def listen(self) -> "Program":
         """Waits for what it has to say."""
-        assert self.process.stdout is not None
-        first = self.process.stdout.readline()
+        first = self.line()
         if first.startswith("error: "):
             self.error = first.removeprefix("error: ") + self.process.communicate()[0]
         else:
             self.dsn, pid, owner = first.split()
             self.server_pid, self.owner = int(pid), owner == "True"
         return self
+
+    def line(self) -> str:
+        """Waits for one line of its output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
 
     def end(self) -> None:
         """Ends its input and waits until it has stopped."""
@@ -400,16 +398,16 @@ def test_environment_of_the_program_does_not_matter(made: Path, psql: Psql, monk
 def test_ctrl_c_reaches_the_program_and_not_the_server(made: Path, run: Run, psql: Psql) -> None:
     program = run(made).listen()
     os.killpg(program.process.pid, signal.SIGINT)
-    assert program.process.stdout is not None
-    assert program.process.stdout.readline() == "interrupted\n"
+    assert program.line() == "interrupted\n"
     assert psql(program.dsn, "SELECT 1") == "1"
     program.end()
 
 
 def test_ctrl_c_does_not_reach_what_makes_the_data(folder: Path, run: Run, psql: Psql) -> None:
-    program = run(folder, "handles SIGINT")
+    program = run(folder)
     assert until((folder / "data.new/global/pg_control").exists)  # initdb waits for a program that would end
     os.killpg(program.process.pid, signal.SIGINT)
+    assert program.line() == "interrupted\n"
     assert not program.listen().error
     assert psql(program.dsn, "SELECT 1") == "1"
     program.end()

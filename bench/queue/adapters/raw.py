@@ -40,6 +40,8 @@ FINISH = "UPDATE raw_jobs SET state = 'done', finished_at = now() WHERE id = ANY
 PENDING = "SELECT EXISTS (SELECT FROM raw_jobs WHERE state IN ('queued', 'leased'))"
 DONE = "SELECT count(*) FROM raw_jobs WHERE state = 'done'"
 
+Add = Callable[[], Awaitable[None]]
+
 
 class Noop(msgspec.Struct):
     """What a job is told."""
@@ -70,18 +72,20 @@ async def enqueue_one(connection: Any, number: int, sent_at: float) -> None:
     await connection.execute(INSERT, "noop", _payload(number, sent_at))
 
 
-async def _into_own_table(connection: Any, count: int) -> Callable[[], Awaitable[None]]:
+async def _into_own_table(connection: Any, count: int) -> Add:
     rows = [("noop", _payload(number)) for number in range(count)]
     return _copy(connection, "raw_jobs", None, ["kind", "payload"], rows)
 
 
-async def _into_rotas_table(connection: Any, count: int) -> Callable[[], Awaitable[None]]:
-    rows = [(UUID(bytes=os.urandom(8) + number.to_bytes(8, "big")), "noop", _payload(number)) for number in range(count)]
+async def _into_rotas_table(connection: Any, count: int) -> Add:
+    rows = [
+        (UUID(bytes=os.urandom(8) + number.to_bytes(8, "big")), "noop", _payload(number)) for number in range(count)
+    ]
     rows.sort()  # ids in the order of the rows, as Rota makes them
     return _copy(connection, "open_jobs", "rota", ["id", "kind", "payload"], rows)
 
 
-def _copy(connection: Any, table: str, schema: str | None, columns: list[str], rows: list[Any]) -> Any:
+def _copy(connection: Any, table: str, schema: str | None, columns: list[str], rows: list[Any]) -> Add:
     async def add() -> None:
         await connection.copy_records_to_table(table, schema_name=schema, columns=columns, records=rows)
 

@@ -50,6 +50,8 @@ _AWAY: Final = (
     asyncpg.exceptions.SerializationError,
     asyncpg.exceptions.InsufficientResourcesError,
     asyncpg.exceptions.ConnectionDoesNotExistError,
+    # What asyncpg says of a session that was ended while it asked for types.
+    asyncpg.exceptions.InternalClientError,
 )
 
 
@@ -240,7 +242,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:
-        """Lends a connection of the pool; one whose server turned read-only is thrown away afterwards."""
+        """Lends a connection of the pool; one whose server turned read-only, or that broke, is thrown away afterwards."""
         if self._pool is None:
             await self.start()
         pool = self._pool
@@ -249,7 +251,7 @@ class Database:
         async with pool.acquire(timeout=CONNECT_TIMEOUT_S) as conn:
             try:
                 yield conn
-            except asyncpg.ReadOnlySQLTransactionError:
+            except (asyncpg.ReadOnlySQLTransactionError, asyncpg.exceptions.InternalClientError):
                 conn.terminate()
                 raise
 

@@ -138,6 +138,17 @@ class Store:
             written.update([(row[0], STATES[row[1]]) for row in rows])
         return written
 
+    async def disown(self, holder: Holder, *, known: Sequence[JobId], now: datetime | None = None) -> int:
+        """Returns to the queue, without a try, what this holder leased without knowing: a claim's answer was lost.
+
+        Args:
+            holder: the process that asks, while no claim of its own is under way.
+            known: the jobs whose leases it holds.
+
+        Returns: how many jobs went back.
+        """
+        return len(await self._fetch("disown.sql", holder, list(known), now))
+
     async def sweep(
         self, *, grace_s: float = CANCEL_GRACE_S, limit: int = SWEEP_MAX, now: datetime | None = None
     ) -> list[Swept]:

@@ -1,8 +1,9 @@
-"""The worker: claims jobs for free slots, runs their handlers, writes how they ended. Effects only.
+"""The worker: claims jobs for free slots, looks after the queue, and stops in good order. Effects only.
 
 What to claim and what becomes of a job is decided in `rota.queue.dispatcher`; when a lease ends, in `rota.lease`.
-Here are the tasks that do it: one claims, one looks once a second, one listens for wake-ups, one writes ends; and a
-thread, the heart, renews leases (`rota.queue.io.heart`).
+Here are the loops: one claims, one looks once a second, one removes what is old; beside them the crew runs the jobs
+(`crew`), the completer writes how they ended (`completer`), a connection listens for wake-ups (`wakeup`), and a thread,
+the heart, renews leases (`heart`).
 
 Spec: job queue, "How a server takes a job" and "Leases, heartbeats and the stall kill".
 """
@@ -11,31 +12,29 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from rota.errors import DatabaseAway, PayloadError, RotaError
-from rota.ids import Holder, JobId, new_holder
+from rota.errors import DatabaseAway, RotaError
+from rota.ids import Holder, new_holder
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
-from rota.lease import Lease, Loss
+from rota.lease import Lease
 from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
 from rota.queue.io.completer import PENDING_MAX, Completer, Write
+from rota.queue.io.crew import Crew
 from rota.queue.io.heart import FENCE_WAIT_S, Heart, Last
 from rota.queue.io.leases import GuardedBook
-from rota.queue.io.running import Running, Stopped
 from rota.queue.io.store import Store
 from rota.queue.io.wakeup import Wakeup
-from rota.queue.job import ClaimedJob, Finish, Release, State
+from rota.queue.job import Finish, State
 
 WAITING_S: Final = 30.0
 """How long a sleeping worker's wish to be woken stands; it is said again in good time."""
@@ -46,18 +45,8 @@ PRUNE_BATCH: Final = 5000
 CANCEL_PATIENCE_S: Final = 5.0
 """How long a stopping worker waits for coroutines that it has cancelled."""
 FLUSH_S: Final = 10.0
-TURN_S: Final = 0.005
-"""How long jobs that never wait may keep the event loop before others get a turn."""
-LOOP_BLOCKED_S: Final = 0.2
-"""An event loop that has not answered for so long, when a lease is about to end, is taken for blocked."""
 STEADY_S: Final = 30.0
 """A loop that ran for so long is taken for well again."""
-
-LOSS_WORDS: Final = {
-    Loss.STALLED: "job stalled: the worker stopped a job that made no progress",
-    Loss.UNWRITTEN: "job heartbeat not written for the lease time; stopped here",
-    Loss.TAKEN: "job lost its lease to another server; stopped here",
-}
 
 log = get_logger("rota.worker")
 
@@ -103,22 +92,17 @@ class Worker:
         self._store = Store(self._database)
         self._slots = Slots({name: handler.kind for name, handler in handlers.items()})
         self._leases = GuardedBook()
-        self._running: dict[JobId, Running] = {}
-        self._line: deque[Running] = deque()
-        """Claimed jobs whose handlers have not been called yet."""
-        self._runners: set[asyncio.Task[None]] = set()
+        self._crew = Crew(handlers, leases=self._leases, random=self._random, ended=self._on_ended)
+        self._completer = Completer(self._store, written=self._on_written, random=self._random)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._completer: Completer | None = None
-        self._threads: ThreadPoolExecutor | None = None
         self._kick = asyncio.Event()
         self._more = set(handlers)
         """Kinds of which more may be due than the last claim took."""
+        self._claim_failed = False
         self._said_waiting_at: float | None = None
         self._busy_since: float | None = None
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._none_running = asyncio.Event()
-        self._none_running.set()
         self.ready = asyncio.Event()
         """Set once the worker has looked for work."""
 
@@ -138,23 +122,22 @@ class Worker:
         """
         self._loop = asyncio.get_running_loop()
         await self._database.start()
-        threads = sum(h.kind.limit for h in self._handlers.values() if not h.is_async)
-        self._threads = ThreadPoolExecutor(max_workers=max(1, min(threads, 1000)), thread_name_prefix="rota-job")
-        self._completer = Completer(self._store, written=self._on_written, random=self._random)
         heart = Heart(
             self._leases,
             target=self._target,
-            stop=lambda lease, loss: self._from_heart(self._on_loss, lease, loss),
-            cancelled=lambda job_id: self._from_heart(self._on_cancel, job_id),
-            stuck=self._is_stuck,
+            stop=lambda lease, loss: self._from_heart(self._crew.lose, lease, loss),
+            cancelled=lambda job_id: self._from_heart(self._crew.cancel, job_id),
+            stuck=self._crew.is_stuck,
             last=self._last_words,
             random=self._random,
         )
         heart.start()
         completing = asyncio.create_task(self._completer.run())
+        claiming = asyncio.create_task(self._supervised("claim", self._claim_loop))
         loops = [
-            asyncio.create_task(self._supervised(name, loop))
-            for name, loop in (("claim", self._claim_loop), ("look", self._look_loop), ("prune", self._prune_loop))
+            claiming,
+            asyncio.create_task(self._supervised("look", self._look_loop)),
+            asyncio.create_task(self._supervised("prune", self._prune_loop)),
         ]
         if self._target.pooler == "none":
             wakeup = Wakeup(self._target, heard=self._on_heard, connected=self._kick_all, random=self._random)
@@ -162,10 +145,10 @@ class Worker:
         log.info("worker started", holder=self.holder, kinds=len(self._handlers), database=self._target.shown)
         try:
             await self._stopping.wait()
-            await self._drain()
+            await self._drain(claiming)
         except asyncio.CancelledError:
             self.stop(now=True)
-            await self._drain()
+            await self._drain(claiming)
             raise
         finally:
             for task in [*loops, completing]:
@@ -176,7 +159,7 @@ class Worker:
                 async with asyncio.timeout(2):
                     await self._store.awake(self.holder)
             await self._database.stop()
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._crew.shut()
             log.info("worker stopped", holder=self.holder)
 
     # Claiming
@@ -190,21 +173,31 @@ class Worker:
 
     async def _claim_once(self) -> bool:
         """One claim. Returns: whether to claim again at once."""
-        if self._completer is not None and self._completer.waiting >= PENDING_MAX:
+        if self._completer.waiting >= PENDING_MAX:
             return False
         asks = [ask for ask in self._slots.asks() if ask.kind in self._more]
         if not asks:
             return False
+        if self._claim_failed:
+            # Its statement may have been taken although its answer was lost: those jobs are nobody's otherwise.
+            with self._leases.lock:
+                known = [lease.job_id for lease in self._leases.book]
+            await self._store.disown(self.holder, known=known)
+            self._claim_failed = False
         self._more.difference_update(ask.kind for ask in asks)
         sent_at = lease_clock()
         try:
             claimed = await self._store.claim(asks, holder=self.holder)
         except BaseException:
+            self._claim_failed = True
             self._more.update(ask.kind for ask in asks)
             raise
         self.ready.set()
         if claimed:
-            self._start(claimed, sent_at=sent_at)
+            self._slots.took(claimed)
+            self._crew.start(claimed, sent_at=sent_at)
+            if self._stopping.is_set():
+                self._crew.give_back_all()
         got = Counter(job.kind for job in claimed)
         full = len(claimed) >= sum(ask.free for ask in asks)
         self._more.update(ask.kind for ask in asks if got[ask.kind] >= ask.free)
@@ -213,43 +206,6 @@ class Worker:
             # Somebody may have added a job before the wish to be woken stood: look once more.
             self._more.update(ask.kind for ask in asks)
         return bool(self._more)
-
-    def _start(self, claimed: list[ClaimedJob], *, sent_at: float) -> None:
-        book, handlers, running = self._leases.book, self._handlers, self._running
-        self._slots.took(claimed)
-        self._none_running.clear()
-        with self._leases.lock:
-            for job in claimed:
-                handler = handlers[job.kind]
-                kind = handler.kind
-                held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
-                started = Running(job, handler, held=held, leases=self._leases)
-                running[job.lease.job_id] = started
-                self._line.append(started)
-        self._add_runner()
-
-    def _add_runner(self) -> None:
-        """One more task that runs jobs, if there is one to run. A task takes the next job when one ends; only a job
-        that waits for something brings another task into being, so jobs that never wait share one."""
-        if self._line and self._loop is not None:
-            task = self._loop.create_task(self._run_line())
-            self._runners.add(task)
-            task.add_done_callback(self._runners.discard)
-
-    async def _run_line(self) -> None:
-        task, line, turn_ends = asyncio.current_task(), self._line, lease_clock() + TURN_S
-        assert task is not None, "this is a task"
-        while line:
-            running = line.popleft()
-            running.task = task
-            await self._run_job(running)
-            while task.cancelling():
-                # The order was for that job; the task goes on with the next.
-                task.uncancel()
-            if lease_clock() > turn_ends:
-                # Others on this event loop want a turn too.
-                await asyncio.sleep(0)
-                turn_ends = lease_clock() + TURN_S
 
     def _note_business(self, *, full: bool) -> None:
         """While batches come back full there is no need to be woken, and enqueueing need not pay for it."""
@@ -304,7 +260,7 @@ class Worker:
         seen = await self._store.poll(self._slots.free_kinds(), holder=self.holder)
         self.ready.set()
         for job_id in seen.cancels:
-            self._on_cancel(job_id)
+            self._crew.cancel(job_id)
         if seen.expired:
             await self._sweep()
         if seen.next_due_s is None:
@@ -330,69 +286,14 @@ class Worker:
             while removed >= PRUNE_BATCH:
                 removed = await self._store.prune(keep_s=self._options.keep_s, limit=PRUNE_BATCH)
 
-    # Running
+    # Ends
 
-    async def _run_job(self, running: Running) -> None:
-        try:
-            write = await self._outcome(running)
-        finally:
-            # Also when the loop itself is torn down; the lease then runs out.
-            running.task = None
-            self._forget(running)
-        if write is None:
-            self._leases.drop([running.job.lease])
-        else:
-            assert self._completer is not None, "jobs end on a running worker"
+    def _on_ended(self, kind: str, write: Write | None) -> None:
+        self._slots.left(kind)
+        if write is not None:
             self._completer.add(write)
-        if running.job.kind in self._more:
+        if kind in self._more:
             self._kick.set()
-
-    async def _outcome(self, running: Running) -> Write | None:
-        job, handler = running.job, running.handler
-        if running.must_stop() or lease_clock() >= running.held.deadline:
-            return self._stopped_write(running)
-        running.started = True
-        try:
-            payload = handler.decode(job.payload)
-        except PayloadError as error:
-            return dispatcher.unfit(job, error)
-        assert self._threads is not None, "jobs run on a running worker"
-        try:
-            returned = await running.call(
-                payload, variables=copy_context(), threads=self._threads, waits=self._add_runner
-            )
-        except (asyncio.CancelledError, Stopped):
-            return self._stopped_write(running)
-        except (Exception, SystemExit) as error:
-            if running.must_stop():
-                return self._stopped_write(running)
-            described = dispatcher.describe_error(error)
-            log.warning(
-                "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
-                error=described, exc_info=error,
-            )  # fmt: skip
-            return dispatcher.failed_try(job, kind=handler.kind, error=described, random=self._random)
-        return dispatcher.settle(job, kind=handler.kind, returned=returned, random=self._random)
-
-    def _stopped_write(self, running: Running) -> Write | None:
-        return dispatcher.stopped(
-            running.job,
-            kind=running.handler.kind,
-            why=dispatcher.Stop(
-                loss=running.loss,
-                cancel_asked=running.cancel_asked,
-                given_back=running.given_back,
-                over=lease_clock() >= running.held.deadline,
-                started=running.started,
-            ),
-            random=self._random,
-        )
-
-    def _forget(self, running: Running) -> None:
-        del self._running[running.job.id]
-        self._slots.left(running.job.kind)
-        if not self._running:
-            self._none_running.set()
 
     def _on_written(self, written: list[tuple[Write, State | None]]) -> None:
         self._leases.drop([write.lease for write, _ in written])
@@ -402,72 +303,38 @@ class Worker:
         if self._more:
             self._kick.set()
 
-    # Stopping jobs
+    # Stopping
 
     def _from_heart(self, call: Callable[..., None], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has closed
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(call, *args)
 
-    def _on_loss(self, lease: Lease, loss: Loss) -> None:
-        running = self._running.get(lease.job_id)
-        if running is None or running.job.lease != lease:
-            return
-        if running.loss is None:
-            running.loss = loss
-            log.warning(LOSS_WORDS[loss], job_id=str(lease.job_id), kind=running.job.kind, epoch=lease.epoch)
-        running.stop()
-
-    def _on_cancel(self, job_id: JobId) -> None:
-        running = self._running.get(job_id)
-        if running is not None:
-            running.cancel_asked = True
-            running.stop()
-
-    def _is_stuck(self, lease: Lease) -> bool:
-        running = self._running.get(lease.job_id)
-        if running is None or running.job.lease != lease:
-            return False
-        if running.in_thread:
-            return True
-        seen = running.stop_seen_at
-        return seen is None or lease_clock() - seen > LOOP_BLOCKED_S
-
     def _last_words(self, stuck: Lease) -> Last:
-        finishes: list[Finish] = []
-        releases: list[Release] = []
-        for running in list(self._running.values()):
-            job = running.job
-            if job.lease == stuck:
-                finishes.append(dispatcher.could_not_stop(job, kind=running.handler.kind, random=self._random))
-            else:
-                releases.append(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
-        for write in self._completer.unwritten() if self._completer is not None else []:
+        last = self._crew.last_words(stuck)
+        for write in self._completer.unwritten():
             if isinstance(write, Finish):
-                finishes.append(write)
+                last.finishes.append(write)
             else:
-                releases.append(write)
-        return Last(finishes, releases)
+                last.releases.append(write)
+        return last
 
-    async def _drain(self) -> None:
+    async def _drain(self, claiming: asyncio.Task[None]) -> None:
         """Three phases: nothing new is claimed; what runs may end; what does not is given back without a try."""
-        assert self._completer is not None, "a running worker drains"
-        if self._running:
-            log.info(
-                "worker stops: waiting for its jobs", jobs=len(self._running), at_most_s=self._options.stop_grace_s
-            )
+        # A claim that is under way brings jobs, and they want to be given back.
+        await asyncio.wait({claiming})
+        if len(self._crew):
+            log.info("worker stops: waiting for its jobs", jobs=len(self._crew), at_most_s=self._options.stop_grace_s)
         hurry = asyncio.create_task(self._hurry.wait())
-        idle = asyncio.create_task(self._none_running.wait())
+        idle = asyncio.create_task(self._crew.wait_idle())
         await asyncio.wait({hurry, idle}, timeout=self._options.stop_grace_s, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
-        for running in list(self._running.values()):
-            running.given_back = True
-            running.stop()
+        self._crew.give_back_all()
         await asyncio.wait({idle}, timeout=CANCEL_PATIENCE_S)
-        if self._running and self._options.ends_process:
+        if self._options.ends_process:
             # Threads that go on. Their jobs may start elsewhere a moment after this process has ended.
-            for running in list(self._running.values()):
-                self._completer.add(dispatcher.give_back(running.job, wait_s=FENCE_WAIT_S))
+            for job in self._crew.unstoppable():
+                self._completer.add(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
         else:
             # A program that goes on keeps its leases until the threads have ended; the heart sees to it.
             await idle

@@ -1,0 +1,225 @@
+"""The jobs that run in this process: who runs which, how each is stopped, and what is said of it at its end.
+
+Every job's handler is called by a task of the line. A task takes the next job when one ends; only a job that waits for
+something brings another task into being, so a thousand jobs that never wait share one task.
+
+All methods are called from the event loop's thread, but for `is_stuck` and `last_words`, which the heart calls.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from random import Random
+from typing import Final
+
+from rota.errors import PayloadError
+from rota.ids import JobId
+from rota.io.clock import lease_clock
+from rota.io.log import get_logger
+from rota.lease import Lease, Loss
+from rota.queue import dispatcher
+from rota.queue.handler import Handler
+from rota.queue.io.completer import Write
+from rota.queue.io.heart import FENCE_WAIT_S, Last
+from rota.queue.io.leases import GuardedBook
+from rota.queue.io.running import Running, Stopped
+from rota.queue.job import ClaimedJob
+
+TURN_S: Final = 0.005
+"""How long jobs that never wait may keep the event loop before others get a turn."""
+LOOP_BLOCKED_S: Final = 0.2
+"""An event loop that has not answered for so long, when a lease is about to end, is taken for blocked."""
+THREADS_MAX: Final = 1000
+
+LOSS_WORDS: Final = {
+    Loss.STALLED: "job stalled: the worker stopped a job that made no progress",
+    Loss.UNWRITTEN: "job heartbeat not written for the lease time; stopped here",
+    Loss.TAKEN: "job lost its lease to another server; stopped here",
+}
+
+log = get_logger("rota.worker")
+
+
+class Crew:
+    """The running jobs of one worker.
+
+    Args:
+        handlers: by kind.
+        leases: where their leases stand.
+        random: for the jitter of waits.
+        ended: told of a job's end: its kind, and what to write; None where the lease is gone.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        *,
+        leases: GuardedBook,
+        random: Random,
+        ended: Callable[[str, Write | None], None],
+    ) -> None:
+        self._handlers = handlers
+        self._leases = leases
+        self._random = random
+        self._ended = ended
+        self._running: dict[JobId, Running] = {}
+        self._line: deque[Running] = deque()
+        """Jobs whose handlers have not been called yet."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        threads = sum(handler.kind.limit for handler in handlers.values() if not handler.is_async)
+        self._threads = ThreadPoolExecutor(min(max(threads, 1), THREADS_MAX), thread_name_prefix="rota-job")
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, claimed: Iterable[ClaimedJob], *, sent_at: float) -> None:
+        """Runs claimed jobs, in their order. `sent_at`: the clock before the claim was sent."""
+        book, handlers, running = self._leases.book, self._handlers, self._running
+        with self._leases.lock:
+            for job in claimed:
+                handler = handlers[job.kind]
+                kind = handler.kind
+                held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
+                started = Running(job, handler, held=held, leases=self._leases)
+                running[job.lease.job_id] = started
+                self._line.append(started)
+        self._idle.clear()
+        self._add_task()
+
+    async def wait_idle(self) -> None:
+        """Returns when no job runs."""
+        await self._idle.wait()
+
+    def give_back_all(self) -> None:
+        """Stops every job; those that have not ended by themselves go back to the queue without a try."""
+        for running in list(self._running.values()):
+            running.given_back = True
+            running.stop()
+
+    def unstoppable(self) -> list[ClaimedJob]:
+        """The jobs that still run, because their threads do not end."""
+        return [running.job for running in self._running.values()]
+
+    def lose(self, lease: Lease, loss: Loss) -> None:
+        """Stops a job that may not go on; safe to repeat."""
+        running = self._running.get(lease.job_id)
+        if running is None or running.job.lease != lease:
+            return
+        if running.loss is None:
+            running.loss = loss
+            log.warning(LOSS_WORDS[loss], job_id=str(lease.job_id), kind=running.job.kind, epoch=lease.epoch)
+        running.stop()
+
+    def cancel(self, job_id: JobId) -> None:
+        """Stops a job that somebody cancelled; safe to repeat."""
+        running = self._running.get(job_id)
+        if running is not None:
+            running.cancel_asked = True
+            running.stop()
+
+    def shut(self) -> None:
+        """Lets go of the threads; those that are busy end with the process."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # For the heart
+
+    def is_stuck(self, lease: Lease) -> bool:
+        """Whether a job that was told to stop still runs in a way that only ending the process ends."""
+        running = self._running.get(lease.job_id)
+        if running is None or running.job.lease != lease:
+            return False
+        if running.in_thread:
+            return True
+        seen = running.stop_seen_at
+        return seen is None or lease_clock() - seen > LOOP_BLOCKED_S
+
+    def last_words(self, stuck: Lease) -> Last:
+        """What to write before this process ends because of that job."""
+        last = Last([], [])
+        for running in list(self._running.values()):
+            job = running.job
+            if job.lease == stuck:
+                last.finishes.append(dispatcher.could_not_stop(job, kind=running.handler.kind, random=self._random))
+            else:
+                last.releases.append(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
+        return last
+
+    # Running
+
+    def _add_task(self) -> None:
+        """One more task for the line, if it has jobs."""
+        if self._line:
+            task = asyncio.get_running_loop().create_task(self._work_off())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work_off(self) -> None:
+        task, line, turn_ends = asyncio.current_task(), self._line, lease_clock() + TURN_S
+        assert task is not None, "this is a task"
+        while line:
+            running = line.popleft()
+            running.task = task
+            await self._run(running)
+            while task.cancelling():
+                # The order was for that job; the task goes on with the next.
+                task.uncancel()
+            if lease_clock() > turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = lease_clock() + TURN_S
+
+    async def _run(self, running: Running) -> None:
+        write: Write | None = None
+        try:
+            write = await self._outcome(running)
+        finally:
+            running.task = None
+            del self._running[running.job.lease.job_id]
+            if write is None:
+                self._leases.drop([running.job.lease])
+            self._ended(running.job.kind, write)
+            if not self._running:
+                self._idle.set()
+
+    async def _outcome(self, running: Running) -> Write | None:
+        job, handler = running.job, running.handler
+        if running.must_stop() or lease_clock() >= running.held.deadline:
+            return self._stopped(running)
+        running.started = True
+        try:
+            payload = handler.decode(job.payload)
+        except PayloadError as error:
+            return dispatcher.unfit(job, error)
+        try:
+            returned = await running.call(
+                payload, variables=copy_context(), threads=self._threads, waits=self._add_task
+            )  # fmt: skip
+        except (asyncio.CancelledError, Stopped):
+            return self._stopped(running)
+        except (Exception, SystemExit) as error:
+            if running.must_stop():
+                return self._stopped(running)
+            described = dispatcher.describe_error(error)
+            log.warning(
+                "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
+                error=described, exc_info=error,
+            )  # fmt: skip
+            return dispatcher.failed_try(job, kind=handler.kind, error=described, random=self._random)
+        return dispatcher.settle(job, kind=handler.kind, returned=returned, random=self._random)
+
+    def _stopped(self, running: Running) -> Write | None:
+        return dispatcher.stopped(
+            running.job,
+            kind=running.handler.kind,
+            why=dispatcher.Stop(
+                loss=running.loss,
+                cancel_asked=running.cancel_asked,
+                given_back=running.given_back,
+                over=lease_clock() >= running.held.deadline,
+                started=running.started,
+            ),
+            random=self._random,
+        )
