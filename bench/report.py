@@ -120,16 +120,14 @@ def _row(line: Line, middle: Mapping[str, float], samples: Iterable[Sample]) -> 
     value, base, share = middle[line.key], middle.get(line.base or ""), ratio(line, middle)
     bar = line.bar
     figure = share if bar is not None and bar.of_ratio else value
-    if figure is None:
-        bar = None  # its base was not measured
     return [
         line.work,
         line.what,
         f"{value:,.{line.digits}f} {line.unit}",
         "" if base is None else f"{base:,.{line.digits}f}",
         "" if share is None else f"{share:.2f}",
-        "" if bar is None else f"{'<' if bar.below else '≥'} {bar.bound:g}",
-        "" if bar is None else ("yes" if bar.ok(figure) else "NO"),
+        "" if bar is None or figure is None else f"{'<' if bar.below else '≥'} {bar.bound:g}",
+        "" if bar is None or figure is None else ("yes" if bar.ok(figure) else "NO"),
         f"{statistics.median(sample.others for sample in samples if sample.key in (line.key, line.base)):.0%}",
     ]
 

@@ -116,6 +116,9 @@ class Queue:
         """Releases one job; None if it was refused."""
         return (await self.release(Release(lease, **options))).get(lease.job_id)
 
+    async def disown(self, *known: JobId, holder: Holder = HOLDER) -> int:
+        return await self.call("disown", holder, known=known, now=self.now)
+
     async def sweep(self, **options: Any) -> list[Swept]:
         return await self.call("sweep", now=self.now, **options)
 

@@ -171,6 +171,10 @@ class SideBySide(RuleBasedStateMachine):
         recent = st.sampled_from(self.leases[-6:])
         return data.draw(st.lists(recent | recent | st.sampled_from(self.leases), min_size=1, max_size=5, unique=True))
 
+    @rule(data=st.data(), holder=st.sampled_from([HOLDER, OTHER]))
+    def disown(self, data: st.DataObject, holder: Holder) -> None:
+        self.both("disown", holder, known=data.draw(st.lists(st.sampled_from(self.ids), max_size=4)))
+
     @rule()
     def sweep(self) -> None:
         self.both("sweep", grace_s=GRACE_S)

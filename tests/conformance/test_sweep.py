@@ -156,6 +156,28 @@ async def test_a_swept_job_may_be_asked_for_at_once(queue: Queue) -> None:
     assert len(await queue.claim()) == 5
 
 
+async def test_a_claim_whose_answer_was_lost_takes_no_try(queue: Queue) -> None:
+    known = await queue.add()
+    lease = await queue.take(known)
+    lost = await queue.add(max_tries=1)
+    lost_lease = await queue.take(lost)
+    others = await queue.add()
+    await queue.take(others, holder=OTHER)
+    assert await queue.disown(known) == 1
+    assert await queue.states([known, lost, others]) == [State.LEASED] * 3
+    assert await queue.renew(lease, lost_lease) == {known: False}
+    assert await queue.sweep() == [Swept(lost_lease, "work", HOLDER, State.QUEUED, 0)]
+    assert (await queue.row(lost)).tries == 0
+
+
+async def test_disowning_again_takes_no_second_try(queue: Queue) -> None:
+    job_id = await queue.add()
+    await queue.end(await queue.take(job_id), Outcome.RETRY)
+    await queue.take(job_id)
+    assert [await queue.disown(), await queue.disown()] == [1, 0]
+    assert (await queue.row(job_id)).tries == 1
+
+
 async def test_a_released_last_try_is_no_last_try(queue: Queue) -> None:
     job_id = await queue.add(max_tries=1)
     await queue.back(await queue.take(job_id))

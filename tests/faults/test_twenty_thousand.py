@@ -180,6 +180,7 @@ def test_twenty_thousand_jobs_each_end_once(postgres: EmbeddedPostgres, tmp_path
         run(chaos, dsn)
         for worker in chaos.team:
             assert worker is not None
+            until(lambda worker=worker: worker.said("worker started"), what=f"it starts\n{worker.tail()}")
             worker.signal(signal.SIGTERM)
         for worker in chaos.team:
             assert worker is not None and worker.wait() == 0, worker.tail()

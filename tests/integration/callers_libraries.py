@@ -27,7 +27,7 @@ SQL = "rota.queue.io.sql"
 
 
 class Caller(ABC):
-    """A program with a connection of one library. Everything happens in one transaction until `commit` or `rollback`."""
+    """A program with a connection of one library: all is in one transaction until `commit` or `rollback`."""
 
     is_async: ClassVar[bool]
     conn: Any
@@ -166,9 +166,9 @@ class AsyncpgPooled(Asyncpg):
 class PsycopgAsync(AsyncCaller):
     """`psycopg.AsyncConnection`."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, connection_class: Any = psycopg.AsyncConnection) -> None:
         super().__init__(dsn)
-        self.conn = self.connection = self.run(psycopg.AsyncConnection.connect(dsn))
+        self.conn = self.connection = self.run(connection_class.connect(dsn))
 
     def begin(self) -> None:
         """psycopg begins by itself."""
@@ -207,9 +207,9 @@ class PsycopgAsyncCursor(PsycopgAsync):
 class Psycopg(SyncCaller):
     """`psycopg.connect`."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, connection_class: Any = psycopg.Connection) -> None:
         super().__init__(dsn)
-        self.conn = self.connection = psycopg.connect(dsn)
+        self.conn = self.connection = connection_class.connect(dsn)
 
     def begin(self) -> None:
         """psycopg begins by itself."""
@@ -243,9 +243,10 @@ class PsycopgCursor(Psycopg):
 class Psycopg2(SyncCaller):
     """`psycopg2.connect`."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, connection_class: Any = None) -> None:
         super().__init__(dsn)
-        self.conn = self.connection = pytest.importorskip("psycopg2").connect(dsn)
+        connect = pytest.importorskip("psycopg2").connect
+        self.conn = self.connection = connect(dsn, connection_factory=connection_class)
 
     def begin(self) -> None:
         """psycopg2 begins by itself."""

@@ -34,6 +34,7 @@ NOBODY = 65534
 WAIT_S = 20.0  # generous: only a failing test waits that long
 
 PROGRAM = """
+import os
 import signal
 import sys
 from pathlib import Path
@@ -46,7 +47,7 @@ if mode == "refused":
     embedded_binaries.namespaces_work = lambda: False
 if mode == "watched":
     embedded_binaries.KERNEL_ENDS_IT = False
-signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+signal.signal(signal.SIGINT, lambda *_: os.write(1, b"interrupted\\n"))
 server = EmbeddedPostgres(Path(folder), binaries=Path(binaries))
 try:
     print(server.start(), server.pid, server.owner, flush=True)

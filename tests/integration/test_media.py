@@ -80,6 +80,14 @@ def make(tools: Tools, path: Path, *args: str | Path) -> None:
     subprocess.run([tools.ffmpeg, "-v", "error", *args, path], check=True, stdin=subprocess.DEVNULL)
 
 
+def stream_hashes(path: Path, tools: Tools) -> bytes:
+    """What is in a result; ffmpeg interleaves picture and sound as its threads happen to run, so the bytes differ."""
+    if path.read_bytes().startswith(b"\x89PNG"):
+        return path.read_bytes()
+    argv = [tools.ffmpeg, "-v", "error", "-i", path, "-c", "copy", "-f", "streamhash", "-"]
+    return subprocess.run(argv, check=True, capture_output=True, stdin=subprocess.DEVNULL).stdout
+
+
 def succeeds(argv: Sequence[str | Path]) -> bool:
     return subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL).returncode == 0
 
@@ -295,13 +303,12 @@ async def test_what_is_not_there_is_skipped_and_writes_nothing(clips: Path, tool
 @pytest.mark.parametrize("name", ["contact_sheet", "transcode", "waveform"])
 async def test_second_run_makes_the_same_again(name: str, clips: Path, tools: Tools, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    first = await run_one(name, clips / "clip.mp4", out, tools)
-    content = out.read_bytes()
+    await run_one(name, clips / "clip.mp4", out, tools)
+    content = stream_hashes(out, tools)
 
-    second = await run_one(name, clips / "clip.mp4", out, tools)
+    await run_one(name, clips / "clip.mp4", out, tools)
 
-    assert first == second
-    assert out.read_bytes() == content
+    assert stream_hashes(out, tools) == content
     assert names(tmp_path) == ["out"]
 
 

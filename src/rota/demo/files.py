@@ -97,7 +97,7 @@ async def publish(part: Path, out: Path | str) -> int:
 
 
 def remove_leftovers(folder: Path | str) -> int:
-    """Delete what killed runs left in a folder under temporary names. Call it only when nothing writes there.
+    """Delete what killed runs left under temporary names, in a folder and below. Call it when nothing writes there.
 
     Args:
         folder: Where results are written; may be missing.
@@ -105,7 +105,7 @@ def remove_leftovers(folder: Path | str) -> int:
     Returns:
         How many files were deleted.
     """
-    leftovers = list(Path(folder).glob(".rota-*.part"))
+    leftovers = list(Path(folder).rglob(".rota-*.part"))
     for leftover in leftovers:
         leftover.unlink(missing_ok=True)
     return len(leftovers)

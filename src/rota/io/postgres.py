@@ -242,7 +242,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:
-        """Lends a connection of the pool; one whose server turned read-only, or that broke, is thrown away afterwards."""
+        """Lends a connection of the pool; one whose server turned read-only, or that broke, is thrown away."""
         if self._pool is None:
             await self.start()
         pool = self._pool

@@ -15,6 +15,7 @@ from typing import Any, Final
 from rota.errors import PayloadError
 from rota.lease import Loss
 from rota.queue import job as jobs
+from rota.queue.child_messages import Ended, outcome_of
 from rota.queue.job import Ask, ClaimedJob, Finish, Outcome, Release, Scope
 from rota.queue.kind import Kind
 from rota.queue.payload import cut_text, encode
@@ -111,6 +112,17 @@ def settle(job: ClaimedJob, *, kind: Kind, returned: Any, random: Random) -> Fin
             except PayloadError as error:
                 # Trying again would do the work again and end the same way.
                 return Finish(job.lease, Outcome.FAILED, error=cut_text(str(error)))
+
+
+def settle_child(job: ClaimedJob, *, kind: Kind, ended: Ended, random: Random) -> Finish | Release:
+    """Decides what becomes of a job that a child process ran, from what the child said at its end."""
+    if ended.unfit:
+        return Finish(job.lease, Outcome.FAILED, error=cut_text(ended.error or ""))
+    if ended.error is not None:
+        return failed_try(job, kind=kind, error=ended.error, random=random)
+    if ended.outcome is not None:
+        return settle(job, kind=kind, returned=outcome_of(ended), random=random)
+    return Finish(job.lease, Outcome.DONE, result=ended.result)
 
 
 def failed_try(job: ClaimedJob, *, kind: Kind, error: str, random: Random, after_s: float | None = None) -> Finish:

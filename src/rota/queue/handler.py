@@ -55,9 +55,14 @@ def make_handler(function: Callable[..., Any], *, kind: Kind) -> Handler:
     is_async = inspect.iscoroutinefunction(function)
     if kind.isolation == "async" and not is_async:
         raise SettingsError(f"Kind {name!r} has isolation='async', but its handler is a plain function: make it async.")
-    if kind.isolation == "thread" and is_async:
+    if kind.isolation in ("thread", "process") and is_async:
         raise SettingsError(
-            f"Kind {name!r} has isolation='thread', but its handler is async: make it a plain function."
+            f"Kind {name!r} has isolation={kind.isolation!r}, but its handler is async: make it a plain function."
+        )
+    if kind.isolation == "process" and "<" in getattr(function, "__qualname__", "<"):
+        raise SettingsError(
+            f"Kind {name!r} has isolation='process', but its handler stands inside another function: "
+            "a child process can only import what stands at the top of a module."
         )
     try:
         parameters = list(inspect.signature(function).parameters.values())

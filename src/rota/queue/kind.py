@@ -10,7 +10,8 @@ from rota.errors import SettingsError
 from rota.queue.payload import check_text
 from rota.queue.retry import Fixed, RetryWaits
 
-Isolation = Literal["auto", "async", "thread"]
+Isolation = Literal["auto", "async", "thread", "process"]
+"""Where a handler runs: in the worker's event loop, in a thread of it, or in a child process that can be killed."""
 
 LEASE_S: Final = 300.0
 """Seed 003: a lease of 5 minutes, unless progress moves it."""
@@ -60,7 +61,10 @@ class Kind:
                 "give at least 0.1 and at most half the lease, so that one lost heartbeat does not stop the job",
             ),
             (1 <= self.max_tries <= 1000, f"has max_tries={self.max_tries}; give 1 to 1,000"),
-            (self.isolation in ("auto", "async", "thread"), f"has isolation={self.isolation!r}; give async or thread"),
+            (
+                self.isolation in ("auto", "async", "thread", "process"),
+                f"has isolation={self.isolation!r}; give async, thread or process",
+            ),
             (
                 callable(getattr(self.retry, "wait_s", None)),
                 "has a retry without wait_s; give rota.Fixed or Exponential",

@@ -190,6 +190,18 @@ class Reference:
             written[row.id] = state
         return written
 
+    def disown(self, holder: Holder, *, known: Sequence[JobId], now: datetime | None = None) -> int:
+        """Lets the leases run out, without a try, that this holder has and does not know. Returns: how many."""
+        at = self._at(now)
+        lost = [
+            row
+            for row in self._open.values()
+            if row.leased_by == holder and row.lease_until is not None and row.lease_until > at and row.id not in known
+        ]
+        for row in lost:
+            self._write(row, lease_until=at - timedelta(microseconds=1), tries=max(row.tries - 1, 0))
+        return len(lost)
+
     def sweep(self, *, grace_s: float = CANCEL_GRACE_S, limit: int = 1000, now: datetime | None = None) -> list[Swept]:
         """Ends leases that ran out, at most `limit`; jobs with a queued-scope key behind the others."""
         at = self._at(now)
@@ -347,7 +359,7 @@ class Reference:
             assert (row.lease_until is not None) == leased, f"{row.id}: lease_until and {row.state}"
             assert leased or row.cancel_asked_at is None, f"{row.id} is {row.state} and asked to stop"
             assert row.state is State.DONE or row.result is None, f"{row.id} is {row.state} with a result"
-            assert int(leased) <= row.tries <= row.lease_epoch, f"{row.id}: {row.tries} tries, epoch {row.lease_epoch}"
+            assert 0 <= row.tries <= row.lease_epoch, f"{row.id}: {row.tries} tries, epoch {row.lease_epoch}"
             assert not leased or row.leased_by, f"{row.id} is leased to nobody"
             if row.dedupe_scope is Scope.FOREVER:
                 assert self._forever.get(row.dedupe_key or "") == row.id, f"I6: {row.id} has another job's forever key"

@@ -10,6 +10,7 @@ words, with the library's error as their cause: a job that our SQL refuses, and 
 """
 
 import importlib
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
@@ -86,7 +87,7 @@ def in_words(error: BaseException, *, schema: str) -> EnqueueError | SchemaError
     if state == _INVALID_PARAMETER and message.startswith("rota: "):
         return EnqueueError(message)
     # The message may be in any language, but it names what is missing; a trigger of the caller's may miss other things.
-    if state in _MISSING and schema in message:
+    if state in _MISSING and re.search(rf"\b{re.escape(schema)}\b", message):
         return SchemaError(
             f"The schema {schema!r} in the database of this connection is missing or incomplete: {message}. "
             "Run: rota migrate up"
@@ -238,6 +239,7 @@ _SYNC: Final[Mapping[Name | None, Callable[[Any, str, Sequence[Any]], list[Any]]
 
 _HOW_TO_CONNECT: Final[Mapping[Name | None, str]] = {
     ("asyncpg", "Pool"): "async with pool.acquire() as conn, conn.transaction()",
+    ("asyncpg", "PoolAcquireContext"): "async with pool.acquire() as conn, conn.transaction()",
     ("psycopg_pool", "AsyncConnectionPool"): "async with pool.connection() as conn",
     ("psycopg_pool", "ConnectionPool"): "with pool.connection() as conn",
     ("psycopg2", "AbstractConnectionPool"): "conn = pool.getconn()",

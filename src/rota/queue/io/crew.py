@@ -20,11 +20,13 @@ from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.lease import Lease, Loss
 from rota.queue import dispatcher
+from rota.queue.child_messages import Ended
 from rota.queue.handler import Handler
+from rota.queue.io.children import ChildDied, Children
 from rota.queue.io.completer import Write
 from rota.queue.io.heart import FENCE_WAIT_S, Last
 from rota.queue.io.leases import GuardedBook
-from rota.queue.io.running import Running, Stopped
+from rota.queue.io.running import Running, Stopped, run_in_child
 from rota.queue.job import ClaimedJob
 
 TURN_S: Final = 0.005
@@ -32,6 +34,8 @@ TURN_S: Final = 0.005
 LOOP_BLOCKED_S: Final = 0.2
 """An event loop that has not answered for so long, when a lease is about to end, is taken for blocked."""
 THREADS_MAX: Final = 1000
+CHILDREN_IDLE_MAX: Final = 16
+"""Warm child processes that are kept; each takes the memory of one Python with the program's imports."""
 
 LOSS_WORDS: Final = {
     Loss.STALLED: "job stalled: the worker stopped a job that made no progress",
@@ -70,7 +74,9 @@ class Crew:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        threads = sum(handler.kind.limit for handler in handlers.values() if not handler.is_async)
+        threads = sum(h.kind.limit for h in handlers.values() if not h.is_async and h.kind.isolation != "process")
+        in_children = sum(h.kind.limit for h in handlers.values() if h.kind.isolation == "process")
+        self._children = Children(idle_max=min(in_children, CHILDREN_IDLE_MAX))
         self._threads = ThreadPoolExecutor(min(max(threads, 1), THREADS_MAX), thread_name_prefix="rota-job")
 
     def __len__(self) -> int:
@@ -121,8 +127,9 @@ class Crew:
             running.cancel_asked = True
             running.stop()
 
-    def shut(self) -> None:
-        """Lets go of the threads; those that are busy end with the process."""
+    async def shut(self) -> None:
+        """Ends the child processes, and lets go of the threads; those that are busy end with the process."""
+        await self._children.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # For the heart
@@ -186,9 +193,11 @@ class Crew:
 
     async def _outcome(self, running: Running) -> Write | None:
         job, handler = running.job, running.handler
-        if running.must_stop() or lease_clock() >= running.held.deadline:
+        if running.must_stop():
             return self._stopped(running)
         running.started = True
+        if handler.kind.isolation == "process":
+            return await self._child_outcome(running)
         try:
             payload = handler.decode(job.payload)
         except PayloadError as error:
@@ -209,6 +218,24 @@ class Crew:
             )  # fmt: skip
             return dispatcher.failed_try(job, kind=handler.kind, error=described, random=self._random)
         return dispatcher.settle(job, kind=handler.kind, returned=returned, random=self._random)
+
+    async def _child_outcome(self, running: Running) -> Write | None:
+        job, kind = running.job, running.handler.kind
+        self._add_task()
+        try:
+            ended = await run_in_child(running, self._children)
+        except (asyncio.CancelledError, ChildDied) as error:
+            if running.must_stop():
+                return self._stopped(running)
+            ended = Ended(error=str(error) or "The job was cancelled by its worker")
+        if ended.error is not None and running.must_stop():
+            return self._stopped(running)
+        if ended.error is not None and not ended.unfit:
+            log.warning(
+                "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
+                error=ended.error, traceback=ended.traceback,
+            )  # fmt: skip
+        return dispatcher.settle_child(job, kind=kind, ended=ended, random=self._random)
 
     def _stopped(self, running: Running) -> Write | None:
         return dispatcher.stopped(

@@ -1,23 +1,29 @@
-"""One job while it runs: in a coroutine or in a thread, with a way to stop it.
+"""One job while it runs: in a coroutine, in a thread or in a child process, with a way to stop it.
 
 A coroutine is stepped by hand, so that its lease is looked at before every step but the first: a process that was
 stopped for longer than the lease (SIGSTOP, a sleeping machine) does not take one more step of a job that another
-server may run by now (I2). A thread cannot be stopped from outside: it is told, and if it does not end in time its
-process is ended by the heart.
+server may run by now (I2). A child process is asked to stop, and soon after killed with all that it started. A thread
+cannot be stopped from outside: it is told, and if it does not end in time its process is ended by the heart.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from contextvars import Context as Variables
-from typing import Any
+from typing import Any, Final
 
 from rota.io.clock import lease_clock
 from rota.lease import Held, Loss
+from rota.queue.child_messages import Ended, Moved, Target, frame, run_message
 from rota.queue.handler import Handler
+from rota.queue.io.children import Child, Children
 from rota.queue.io.context import Context
 from rota.queue.io.leases import GuardedBook
 from rota.queue.job import ClaimedJob
+
+KILL_GRACE_S: Final = 3.0
+"""How long a child process that was asked to stop its job may take before it is killed."""
 
 
 class Stopped(BaseException):
@@ -35,13 +41,14 @@ class Running:
         cancel_asked: somebody cancelled the job.
         given_back: the worker is stopping and wants the job back in the queue.
         in_thread: it runs in a thread.
+        child: the child process that runs it.
         started: its handler has been called.
         stop_seen_at: when the event loop last took up an order to stop it; the heart reads whether the loop lives.
         task: the task that steps it now.
     """
 
     __slots__ = (
-        "_leases", "cancel_asked", "given_back", "handler", "held", "in_thread", "job", "loss", "started",
+        "_leases", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job", "loss", "started",
         "stop_seen_at", "task",
     )  # fmt: skip
 
@@ -54,21 +61,34 @@ class Running:
         self.cancel_asked = False
         self.given_back = False
         self.in_thread = False
+        self.child: Child | None = None
         self.started = False
         self.stop_seen_at: float | None = None
         self.task: asyncio.Task[None] | None = None
 
     def must_stop(self) -> bool:
-        """Whether the handler may take no further step of its own accord."""
-        return self.loss is not None or self.cancel_asked or self.given_back
+        """Whether the handler may take no further step of its own accord.
+
+        Its lease may be over before anybody has told it so: a thread goes on at once when its process does.
+        """
+        return (
+            self.loss is not None or self.cancel_asked or self.given_back or lease_clock() >= self.held.deadline
+        )  # fmt: skip
 
     def progressed(self, progress: Any | None) -> bool:
         """Notes that the job moved; False if its lease is gone."""
         return self._leases.progressed(self.job.lease, progress)
 
     def stop(self) -> None:
-        """Stops the coroutine, or leaves a thread to notice; call from the loop's thread. Safe to repeat."""
-        self.stop_seen_at = lease_clock()
+        """Stops the coroutine, or the child, or leaves a thread to notice; call from the loop's thread, repeatedly."""
+        first, self.stop_seen_at = self.stop_seen_at is None, lease_clock()
+        if self.child is not None:
+            if first:
+                self.child.ask_to_stop()
+                # The other half of what is left of the lease is for the kill itself.
+                grace_s = min(KILL_GRACE_S, max(0.0, self.held.deadline - self.stop_seen_at) / 2)
+                asyncio.get_running_loop().call_later(grace_s, self.child.kill)
+            return
         if self.task is not None and not self.in_thread:
             self.task.cancel()
 
@@ -88,11 +108,55 @@ class Running:
             return await _Stepped(variables.run(self.handler.call, context, payload), self.held, variables, waits)
         self.in_thread = True
         waits()
-        call = asyncio.get_running_loop().run_in_executor(
-            threads, variables.run, self.handler.call, context, payload
-        )  # fmt: skip
+        call = asyncio.get_running_loop().run_in_executor(threads, variables.run, self._call_in_thread, context)
         # A thread goes on whatever is cancelled here, so its end is awaited.
         return await asyncio.shield(call)
+
+    def _call_in_thread(self, context: Context) -> Any:
+        if self.must_stop():
+            raise Stopped
+        try:
+            return self.handler.call(context, context.payload)
+        except StopIteration as error:
+            # asyncio lets no future hold one, and would wait for ever.
+            raise RuntimeError("The handler raised StopIteration") from error
+
+
+async def run_in_child(running: Running, children: Children) -> Ended:
+    """Runs a job in a child process, and returns what the child says at its end.
+
+    Raises: ChildDied.
+    """
+    child = await children.take()
+    running.child = child
+    try:
+        await child.send(frame(run_message(running.job, target_of(running.handler.function))))
+        while True:
+            for message in await child.messages():
+                if isinstance(message, Moved):
+                    running.progressed(message.progress)
+                elif isinstance(message, Ended):
+                    return message
+    except asyncio.CancelledError:
+        # Its task ends, so nobody would see to the child any more.
+        child.kill()
+        raise
+    finally:
+        running.child = None
+        if running.stop_seen_at is not None:
+            # A kill may be on its way, and must not meet the next job.
+            child.kill()
+        await children.give_back(child)
+
+
+def target_of(function: Callable[..., Any]) -> Target:
+    """How a child process finds a handler's function."""
+    if function.__module__ != "__main__":
+        return Target(function.__module__, function.__qualname__)
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None:
+        return Target(main.__spec__.name, function.__qualname__)
+    return Target("__main__", function.__qualname__, main.__file__)
 
 
 class _Stepped:

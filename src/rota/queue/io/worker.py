@@ -159,7 +159,7 @@ class Worker:
                 async with asyncio.timeout(2):
                     await self._store.awake(self.holder)
             await self._database.stop()
-            self._crew.shut()
+            await self._crew.shut()
             log.info("worker stopped", holder=self.holder)
 
     # Claiming

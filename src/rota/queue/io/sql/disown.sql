@@ -1,5 +1,6 @@
 -- Finds the leases that a holder does not know of, because the answer to its claim was lost, and lets them run out at
--- once: the next sweep takes them as any other lease that ran out, but the try is not counted, for nothing ran.
+-- once: the next sweep takes them as any other lease that ran out, but the try is not counted, for nothing ran. A
+-- lease that ran out is left alone, so that asking again takes no second try off.
 -- Parameters: $1 holder text, $2 jobs that it knows uuid[], $3 now timestamptz or null.
 -- Rows: id of each such job.
 -- Locks: the rows, FOR UPDATE SKIP LOCKED.
@@ -10,5 +11,6 @@ SET lease_until = coalesce($3::timestamptz, now()) - interval '1 microsecond',
 WHERE j.id = ANY (ARRAY(
     SELECT o.id FROM :"schema".open_jobs AS o
     WHERE o.state = 'leased' AND o.leased_by = $1 AND o.id <> ALL ($2::uuid[])
+      AND o.lease_until > coalesce($3::timestamptz, now())
     FOR UPDATE SKIP LOCKED))
 RETURNING j.id

@@ -5,19 +5,24 @@
 -- until it is asked for alone.
 -- Parameters: $1 how many at most integer, $2 cancel grace_s float8, $3 this job alone uuid or null,
 --   $4 now timestamptz or null.
--- Rows: id, kind, epoch (of the lease that ended), holder, state (after; leased: ask for it alone), tries.
+-- Rows, in the order of the ids: id, kind, epoch (of the lease that ended), holder, state (after; leased: ask for it
+--   alone), tries.
 -- Locks: the rows, FOR UPDATE SKIP LOCKED; one that its holder is writing now is passed over.
 -- Index: open_jobs_lease and open_jobs_cancel to find, open_jobs_pkey to write.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($4::timestamptz, now()) AS now
 ), ran_out AS MATERIALIZED (
-    SELECT o.id FROM :"schema".open_jobs AS o
+    SELECT o.id, o.kind, o.lease_epoch, o.leased_by, o.tries, o.max_tries, o.lease_until, o.cancel_asked_at,
+           o.last_error, o.dedupe_scope, o.dedupe_key
+    FROM :"schema".open_jobs AS o
     WHERE o.state = 'leased' AND o.lease_until < (SELECT clock.now FROM clock)
       AND ($3::uuid IS NULL OR o.id = $3)
     ORDER BY o.lease_until LIMIT $1 FOR UPDATE SKIP LOCKED
 ), unanswered AS MATERIALIZED (
-    SELECT o.id FROM :"schema".open_jobs AS o
-    WHERE o.state = 'leased' AND o.cancel_asked_at IS NOT NULL
+    SELECT o.id, o.kind, o.lease_epoch, o.leased_by, o.tries, o.max_tries, o.lease_until, o.cancel_asked_at,
+           o.last_error, o.dedupe_scope, o.dedupe_key
+    FROM :"schema".open_jobs AS o
+    WHERE o.state || '' = 'leased' AND o.cancel_asked_at IS NOT NULL
       AND o.cancel_asked_at < (SELECT clock.now FROM clock) - make_interval(secs => $2)
       AND ($3::uuid IS NULL OR o.id = $3)
     LIMIT $1 FOR UPDATE SKIP LOCKED
@@ -34,9 +39,8 @@ WITH clock AS MATERIALIZED (
                 WHEN o.tries >= coalesce(o.max_tries, 1) THEN 'The lease ran out on the last try'
                 ELSE 'The lease ran out: ' || o.leased_by || ' wrote nothing until '
                      || to_char(o.lease_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC' END AS error
-    FROM (SELECT ran_out.id FROM ran_out UNION SELECT unanswered.id FROM unanswered) AS found
-    CROSS JOIN LATERAL (SELECT * FROM :"schema".open_jobs AS j WHERE j.id = found.id OFFSET 0) AS o
-    CROSS JOIN clock
+    -- As they were when they were locked: a cancel may have come since the statement began.
+    FROM (SELECT * FROM ran_out UNION SELECT * FROM unanswered) AS o CROSS JOIN clock
 ), ended AS (
     DELETE FROM :"schema".open_jobs AS j USING over
     WHERE j.id = over.id AND over.next_state NOT IN ('queued', 'leased')
@@ -58,3 +62,4 @@ WITH clock AS MATERIALIZED (
 )
 SELECT over.id, over.kind, over.lease_epoch AS epoch, over.leased_by AS holder, over.next_state AS state, over.tries
 FROM over
+ORDER BY over.id

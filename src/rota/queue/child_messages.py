@@ -1,0 +1,140 @@
+"""What a worker and its child processes say to each other, as typed messages. Pure.
+
+One frame is a 4-byte big-endian length and a msgpack body. A child runs one job at a time: it says Ready, is told Run,
+says Moved as the job moves, and at the end Ended; Stop asks it to end the job. Both sides come from the same
+installation, so there are no versions.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from rota.ids import JobId
+from rota.lease import Lease
+from rota.queue.job import ClaimedJob, HandlerOutcome, Scope
+
+FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+_LENGTH: Final = struct.Struct(">I")
+
+
+class Target(Struct, frozen=True):
+    """Where a handler's function is: a module to import or, for a program's main file, its path."""
+
+    module: str
+    name: str
+    main_path: str | None = None
+
+
+class Run(Struct, frozen=True, tag=True):
+    """To the child: run this job."""
+
+    target: Target
+    kind: str
+    id: UUID
+    epoch: int
+    tenant: str | None
+    payload: str
+    priority: int
+    tries: int
+    max_tries: int
+    run_after: datetime
+    created_at: datetime
+    dedupe_scope: str | None
+    progress: str | None
+    trace: str | None
+
+    def job(self) -> ClaimedJob:
+        """The job, as a worker has it."""
+        return ClaimedJob(
+            Lease(JobId(self.id), self.epoch), self.kind, self.tenant, self.payload, self.priority, self.tries,
+            self.max_tries, self.run_after, self.created_at,
+            None if self.dedupe_scope is None else Scope(self.dedupe_scope), self.progress, self.trace,
+        )  # fmt: skip
+
+
+class Stop(Struct, frozen=True, tag=True):
+    """To the child: the job should end; `ctx.should_stop` is true from now on."""
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """To the worker: the child has started and wants work."""
+
+
+class Moved(Struct, frozen=True, tag=True):
+    """To the worker: the job moved (I4)."""
+
+    progress: dict[str, Any] | None = None
+
+
+class Ended(Struct, frozen=True, tag=True):
+    """To the worker: how the handler ended. One of: a result (JSON text), an outcome, an error, a payload that does
+    not fit."""
+
+    result: str | None = None
+    outcome: str | None = None
+    facts: dict[str, Any] = {}
+    error: str | None = None
+    traceback: str | None = None
+    unfit: bool = False
+
+
+Message = Run | Stop | Ready | Moved | Ended
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(Message)
+_OUTCOMES: Final = {outcome.__name__: outcome for outcome in HandlerOutcome.__args__}
+
+
+def frame(message: Message) -> bytes:
+    """One message as bytes on the wire."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+def run_message(job: ClaimedJob, target: Target) -> Run:
+    """The order to run a job."""
+    return Run(
+        target, job.kind, job.id, job.lease.epoch, job.tenant, job.payload, job.priority, job.tries, job.max_tries,
+        job.run_after, job.created_at, job.dedupe_scope, job.progress, job.trace,
+    )  # fmt: skip
+
+
+def outcome_message(outcome: HandlerOutcome) -> Ended:
+    """A handler's outcome as a message."""
+    return Ended(outcome=type(outcome).__name__, facts=asdict(outcome))
+
+
+def outcome_of(ended: Ended) -> HandlerOutcome:
+    """The handler's outcome of a message that has one."""
+    assert ended.outcome is not None, "asked for the outcome of a message without one"
+    made: HandlerOutcome = _OUTCOMES[ended.outcome](**ended.facts)
+    return made
+
+
+class Frames:
+    """Bytes in, messages out; keeps what is not whole yet."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """Takes bytes as they come, and gives the messages that are whole.
+
+        Raises: ValueError if the bytes are no frames.
+        """
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if length > FRAME_BYTES_MAX:
+                raise ValueError(f"a frame of {length} bytes; at most {FRAME_BYTES_MAX} are allowed")
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                return
+            body = bytes(self._buffer[_LENGTH.size : end])
+            del self._buffer[:end]
+            yield _decoder.decode(body)

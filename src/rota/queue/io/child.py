@@ -1,0 +1,147 @@
+"""A child process that runs jobs of `isolation="process"`, one at a time: `python -m rota.queue.io.child FD PARENT`.
+
+It speaks to its worker over a socket, imports handlers by name, and ends when the worker does. It holds no lease and
+decides nothing: the worker does, and kills it when it must.
+"""
+
+import ctypes
+import importlib
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import traceback
+from functools import cache
+from typing import Any
+
+from rota.errors import PayloadError
+from rota.queue import dispatcher
+from rota.queue.child_messages import Ended, Frames, Moved, Ready, Run, Stop, Target, frame, outcome_message
+from rota.queue.handler import Handler, make_handler
+from rota.queue.io.context import Context
+from rota.queue.job import HandlerOutcome
+from rota.queue.kind import Kind
+from rota.queue.payload import encode
+
+PR_SET_PDEATHSIG = 1
+READ_BYTES = 1 << 20
+
+
+class Host:
+    """What a handler's context speaks to, in a child."""
+
+    def __init__(self, wire: socket.socket, stopping: threading.Event) -> None:
+        self._wire = wire
+        self._stopping = stopping
+        self._lock = threading.Lock()
+
+    def must_stop(self) -> bool:
+        """Whether the worker wants the job to end."""
+        return self._stopping.is_set()
+
+    def progressed(self, progress: Any | None) -> bool:
+        """Tells the worker that the job moved."""
+        self.send(Moved(progress))
+        return True
+
+    def send(self, message: Moved | Ended | Ready) -> None:
+        """Sends a message; the handler's threads may do so at once."""
+        with self._lock:
+            self._wire.sendall(frame(message))
+
+
+def main(fd: int, parent: int) -> None:
+    """Serves until the worker closes the socket."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:
+            return
+    # The worker alone decides when this process stops, whoever signals its group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    wire = socket.socket(fileno=fd)
+    stopping, orders = threading.Event(), _Orders()
+    host = Host(wire, stopping)
+    threading.Thread(target=_read, args=(wire, stopping, orders), name="rota-orders", daemon=True).start()
+    host.send(Ready())
+    while (order := orders.next()) is not None:
+        stopping.clear()
+        host.send(_run(order, host))
+
+
+class _Orders:
+    """The order that the reading thread hands to the main thread."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._order: Run | None = None
+        self._closed = False
+
+    def put(self, order: Run | None) -> None:
+        with self._condition:
+            self._order, self._closed = order, order is None
+            self._condition.notify()
+
+    def next(self) -> Run | None:
+        with self._condition:
+            self._condition.wait_for(lambda: self._order is not None or self._closed)
+            order, self._order = self._order, None
+            return order
+
+
+def _read(wire: socket.socket, stopping: threading.Event, orders: _Orders) -> None:
+    frames = Frames()
+    while data := wire.recv(READ_BYTES):
+        for message in frames.feed(data):
+            match message:
+                case Run():
+                    orders.put(message)
+                case Stop():
+                    stopping.set()
+                case _:
+                    pass
+    # The worker is gone. What runs here has no lease any more.
+    os._exit(0)
+
+
+def _run(order: Run, host: Host) -> Ended:
+    try:
+        handler = _handler(order.target, order.kind)
+    except BaseException as error:
+        return _failed(error, f"The handler of kind {order.kind!r} cannot be loaded in a child process: ")
+    try:
+        payload = handler.decode(order.payload)
+    except PayloadError as error:
+        return Ended(error=str(error), unfit=True)
+    try:
+        returned = handler.call(Context(order.job(), payload, host=host), payload)
+        if isinstance(returned, HandlerOutcome):
+            return outcome_message(returned)
+        return Ended(result=None if returned is None else encode(returned, what="result"))
+    except PayloadError as error:
+        return Ended(error=str(error), unfit=True)
+    except BaseException as error:
+        return _failed(error)
+
+
+def _failed(error: BaseException, head: str = "") -> Ended:
+    return Ended(error=head + dispatcher.describe_error(error), traceback="".join(traceback.format_exception(error)))
+
+
+@cache
+def _handler(target: Target, kind: str) -> Handler:
+    if target.main_path is not None:
+        # As multiprocessing does it: the main file under another name, so that its `if __name__` part does not run.
+        found: Any = runpy.run_path(target.main_path, run_name="__rota_child__")[target.name]
+    else:
+        found = importlib.import_module(target.module)
+        for part in target.name.split("."):
+            found = getattr(found, part)
+    return make_handler(found, kind=Kind(name=kind, isolation="process"))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
+    os._exit(0)

@@ -1,0 +1,175 @@
+"""Warm child processes for jobs of `isolation="process"`: one job each at a time, killed as a whole tree and replaced.
+
+A child is a process group of its own. What it starts may leave the group (setsid), so a kill takes every descendant:
+the tree is read, stopped so that it cannot grow meanwhile, and killed from the leaves on.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from typing import Final
+
+import psutil
+
+from rota.io.log import get_logger
+from rota.queue.child_messages import Frames, Message, Ready, Stop, frame
+
+START_S_MAX: Final = 30.0
+"""How long a child may take to be ready; one that hangs while it starts is killed."""
+READ_BYTES: Final = 1 << 20
+
+log = get_logger("rota.worker")
+
+
+class ChildDied(Exception):
+    """The child ended in the middle of a job, by itself or because it was killed."""
+
+
+class Child:
+    """One child process.
+
+    Attributes:
+        pid: its process id.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, wire: socket.socket) -> None:
+        self._process = process
+        self._wire = wire
+        self._frames = Frames()
+        self.pid = process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take a job."""
+        return self._process.returncode is None and self._wire.fileno() >= 0
+
+    async def messages(self) -> list[Message]:
+        """The next messages.
+
+        Raises: ChildDied.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                data = await loop.sock_recv(self._wire, READ_BYTES)
+            except OSError:
+                data = b""
+            if not data:
+                status = await self._process.wait()
+                how = f"signal {-status}" if status < 0 else f"exit status {status}"
+                raise ChildDied(f"The child process ended in the middle of the job ({how})")
+            found = list(self._frames.feed(data))
+            if found:
+                return found
+
+    async def send(self, data: bytes) -> None:
+        """Sends a frame; a child that is gone shows at the next `messages`."""
+        with contextlib.suppress(OSError):
+            await asyncio.get_running_loop().sock_sendall(self._wire, data)
+
+    def ask_to_stop(self) -> None:
+        """Tells the job to end; does not wait."""
+        with contextlib.suppress(OSError):
+            self._wire.send(frame(Stop()))
+
+    def kill(self) -> None:
+        """Kills the child and everything that it started; safe to repeat."""
+        if self._process.returncode is None:
+            kill_tree(self.pid)
+
+    async def close(self) -> None:
+        """Ends the child and waits for it."""
+        self.kill()
+        with contextlib.suppress(OSError):
+            self._wire.close()
+        await self._process.wait()
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a process and all its descendants, also those that left its process group."""
+    try:
+        root = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return
+    found: dict[int, psutil.Process] = {}
+    # Stopped first, so that nothing new is born between the look and the kill; a second look finds late ones.
+    for _ in range(3):
+        try:
+            tree = [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            break
+        new = [process for process in tree if process.pid not in found]
+        if not new:
+            break
+        for process in new:
+            found[process.pid] = process
+            with contextlib.suppress(psutil.Error):
+                process.suspend()
+    for process in reversed(found.values()):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+class Children:
+    """The idle children of one worker, and the way to new ones."""
+
+    def __init__(self, *, idle_max: int) -> None:
+        self._idle_max = idle_max
+        self._idle: list[Child] = []
+        self._all: set[Child] = set()
+
+    async def take(self) -> Child:
+        """A child that is ready for a job.
+
+        Raises: ChildDied if none can be started.
+        """
+        while self._idle:
+            child = self._idle.pop()
+            if child.alive:
+                return child
+            await self._discard(child)
+        return await self._start()
+
+    async def give_back(self, child: Child) -> None:
+        """Returns a child whose job has ended; one that died or was killed is replaced when it is needed."""
+        if child.alive and len(self._idle) < self._idle_max:
+            self._idle.append(child)
+        else:
+            await self._discard(child)
+
+    async def close(self) -> None:
+        """Ends all children."""
+        self._idle.clear()
+        await asyncio.gather(*(child.close() for child in list(self._all)))
+        self._all.clear()
+
+    async def _discard(self, child: Child) -> None:
+        self._all.discard(child)
+        await child.close()
+
+    async def _start(self) -> Child:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "rota.queue.io.child", str(theirs.fileno()), str(os.getpid()),
+                pass_fds=(theirs.fileno(),), start_new_session=True, stdin=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+        child = Child(process, ours)
+        self._all.add(child)
+        try:
+            async with asyncio.timeout(START_S_MAX):
+                while not any(isinstance(message, Ready) for message in await child.messages()):
+                    pass
+        except TimeoutError:
+            await self._discard(child)
+            raise ChildDied(f"A child process was not ready within {START_S_MAX:g} s and was killed") from None
+        except BaseException:
+            await self._discard(child)
+            raise
+        return child

@@ -1,0 +1,67 @@
+"""The options of `python -m bench queue`, what a round measures, and which try counts."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from bench.queue import main
+from bench.queue.main import FULL, LINES, QUICK, Measurement, parse, plan, steadily
+from bench.report import Sample
+
+
+def test_sizes_come_from_the_mode_and_then_from_options() -> None:
+    assert parse([]).sizes == FULL
+    assert parse([]).rounds == 5
+    quick = parse(["--quick", "--jobs", "7", "--rounds", "2", "--patience", "0"])
+    assert (quick.sizes.jobs, quick.sizes.singles) == (7, QUICK.singles)
+    assert (quick.rounds, quick.tries, quick.bystanders.patience_s) == (2, 1, 0)
+
+
+def test_only_known_workloads_can_be_asked_for() -> None:
+    assert parse(["--only", "W1", "W5"]).only == ("W1", "W5")
+    with pytest.raises(SystemExit):
+        parse(["--only", "W7"])
+
+
+def test_the_drain_with_history_brings_the_drain_without() -> None:
+    works: Any = None
+    assert list(plan(works, ("W6",))) == ["W6"]
+    assert [name for name, _ in plan(works, ("W6",))["W6"]] == ["rota", "finished", "future", "history"]
+    assert [name for name, _ in plan(works, ("W3", "W6"))["W6"]] == ["finished", "future", "history"]
+
+
+def test_each_bar_of_the_issue_is_there() -> None:
+    assert [(line.bar.bound, line.bar.below) for line in LINES if line.bar is not None] == [
+        (0.5, False), (0.4, False), (5, True), (0.8, False),
+    ]  # fmt: skip
+
+
+def _measurement(others: list[float]) -> tuple[Measurement, Iterator[float]]:
+    left = iter(others)
+
+    async def measure() -> list[Sample]:
+        share = next(left)
+        return [Sample("key", share * 100, others=share)]
+
+    return measure, left
+
+
+async def test_a_disturbed_measurement_is_repeated_and_the_least_disturbed_counts() -> None:
+    options = parse(["--tries", "3"])
+    measure, left = _measurement([0.5, 0.3, 0.4, 0.0])
+    assert await steadily(measure, options) == [Sample("key", 30, others=0.3, tries=2)]
+    assert list(left) == [0.0]
+
+
+async def test_a_quiet_measurement_is_not_repeated() -> None:
+    measure, left = _measurement([0.02, 0.0])
+    assert await steadily(measure, parse(["--tries", "3"])) == [Sample("key", 2, others=0.02, tries=1)]
+    assert list(left) == [0.0]
+
+
+def test_the_json_has_bars_medians_and_facts() -> None:
+    samples = [Sample("drain.rota", 50), Sample("drain.raw", 100)]
+    found = main.results(samples, [], parse(["--quick"]), {"cores": 2})
+    assert found["bars"] == [{"name": "drain / raw loop", "value": 0.5, "bar": 0.4, "ok": True}]
+    assert found["medians"] == {"drain.rota": 50, "drain.raw": 100}
+    assert (found["machine"], found["sizes"]["rounds"], len(found["samples"])) == ({"cores": 2}, 1, 2)
