@@ -13,7 +13,7 @@ Spec: job queue, "Leases, heartbeats and the stall kill".
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 
