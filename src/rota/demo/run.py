@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from rota.app import App
+from rota.demo.files import remove_leftovers
 from rota.demo.handlers import KINDS, MediaJob, make_app, result_name
 from rota.demo.page import DemoPage, JobLine, MediaCard, render
 from rota.demo.samples import make_samples
@@ -83,7 +84,9 @@ async def run(files: Sequence[Path], *, folder: Path, console: Console, ffmpeg: 
             elapsed_s = lease_clock() - began
         finally:
             await app.stop()
-    page = _page(planned, rows, workers=workers, elapsed_s=elapsed_s, results=results)
+    # A killed worker leaves what it had begun to write.
+    remove_leftovers(results)
+    page = _page(planned, rows, workers=workers, elapsed_s=elapsed_s)
     (results / "index.html").write_text(render(page), encoding="utf-8")
     _report(planned, rows, workers=workers, elapsed_s=elapsed_s, folder=folder, console=console)
     return 0 if all(row.state is State.DONE for row in rows) else 1
@@ -189,9 +192,8 @@ def _kill_one(rows: Sequence[JobRow], *, workers: Mapping[str, str], tree: Proce
 
 
 def _page(
-    planned: Mapping[JobId, Planned], rows: Sequence[JobRow], *, workers: Mapping[str, str], elapsed_s: float,
-    results: Path,
-) -> DemoPage:  # fmt: skip
+    planned: Mapping[JobId, Planned], rows: Sequence[JobRow], *, workers: Mapping[str, str], elapsed_s: float
+) -> DemoPage:
     began = min(row.created_at for row in rows)
     cards = []
     for number in sorted({plan.number for plan in planned.values()}):
@@ -200,7 +202,7 @@ def _page(
         made = {
             row.kind: planned[row.id].out
             for row in own
-            if planned[row.id].out and (results / planned[row.id].out).is_file()
+            if row.state is State.DONE and planned[row.id].out and "skipped" not in (answers[row.kind] or {})
         }
         lines = [
             JobLine(
