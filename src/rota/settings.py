@@ -189,10 +189,10 @@ def limit_variable(kind: str) -> str:
 
 
 def limit_of(settings: Settings, kind: str) -> int | None:
-    """The limit that settings give to this kind, by its name or by its environment variable; None: not set."""
-    if kind in settings.limits:
-        return settings.limits[kind]
-    return settings.limits.get(limit_variable(kind))
+    """The limit that settings give to this kind, by its environment variable or by its name; None: not set."""
+    variable = limit_variable(kind)
+    # The environment goes before the file.
+    return settings.limits[variable] if variable in settings.limits else settings.limits.get(kind)
 
 
 def unknown_limits(settings: Settings, kinds: list[str]) -> list[str]:
@@ -218,15 +218,15 @@ def _read_file(path: Path | None, found: dict[str, tuple[Any, str]], limits: dic
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{path.name} cannot be read: {error}.") from None
+        raise SettingsError(f"{path} cannot be read: {error}.") from None
     for name, value in content.items():
         if name == "limits" and isinstance(value, dict):
             for kind, limit in value.items():
-                limits[kind] = _limit(limit, f"{path.name}: limits.{kind}")
+                limits[kind] = _limit(limit, f"{path}: limits.{kind}")
         elif name in CHECKS:
-            found[name] = (value, f"{path.name}: {name}")
+            found[name] = (value, f"{path}: {name}")
         else:
-            raise SettingsError(f"{path.name}: {name} is no setting of Rota. {_nearest(name)}")
+            raise SettingsError(f"{path}: {name} is no setting of Rota. {_nearest(name)}")
 
 
 def _read_environment(environ: Mapping[str, str], found: dict[str, tuple[Any, str]], limits: dict[str, int]) -> None:

@@ -28,7 +28,9 @@ class Databases:
     def on(self, name: str) -> Target:
         """The database on the server of this name."""
         if name not in self._made:
-            target = Target(self._stack.enter_context(self._servers.get(name).database()))
+            dsn = self._stack.enter_context(self._servers.get(name).database())
+            # The user has the schema's name, so that an unqualified name would be found by luck.
+            target = Target(dsn + ("&" if "?" in dsn else "?") + "options=-c%20search_path%3Dpg_catalog")
             asyncio.run(up(target))
             self._made[name] = target
         return self._made[name]

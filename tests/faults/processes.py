@@ -112,7 +112,7 @@ class Workers:
         """
         log = self.folder / f"worker-{len(self.started) + 1}.log"
         command = [sys.executable, "-m", "rota.cli.main", "worker", *(options or ("--alone",)), self.program]
-        plain = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+        plain = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "PYTHONPATH") if name in os.environ}
         with log.open("wb") as file:
             popen = subprocess.Popen(
                 command,

@@ -20,6 +20,7 @@ LEASE_S = 2.0
 HEARTBEAT_S = 0.5
 OFTEN = 100
 """Tries of a job that must not fail, however often the test kills its worker."""
+SOON = rota.Fixed(0.1)
 
 app = rota.App()
 recorder = Recorder(Path(os.environ["FAULTS_RECORDS"]))
@@ -37,7 +38,7 @@ def recorded(ctx: rota.Context) -> Iterator[Random]:
     recorder.note(END, ctx.job)
 
 
-@app.job(limit=12, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=OFTEN)
+@app.job(limit=12, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=OFTEN, retry=SOON)
 async def quick(ctx: rota.Context) -> None:
     """A few milliseconds in three steps."""
     with recorded(ctx) as random:
@@ -46,7 +47,7 @@ async def quick(ctx: rota.Context) -> None:
         await asyncio.sleep(random.uniform(0.001, 0.01))
 
 
-@app.job(limit=10, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=OFTEN)
+@app.job(limit=10, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=OFTEN, retry=SOON)
 async def steady(ctx: rota.Context) -> dict[str, int]:
     """Some hundred milliseconds with progress."""
     with recorded(ctx) as random:
@@ -58,7 +59,7 @@ async def steady(ctx: rota.Context) -> dict[str, int]:
     return {"pieces": pieces}
 
 
-@app.job(limit=4, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=OFTEN)
+@app.job(limit=4, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=OFTEN, retry=SOON)
 def plain(ctx: rota.Context) -> None:
     """A plain function in a thread."""
     with recorded(ctx) as random:
@@ -82,7 +83,7 @@ async def shaky(ctx: rota.Context) -> rota.Retry | None:
     raise ValueError("not yet")
 
 
-@app.job(limit=8, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=2, retry=rota.Fixed(0.1))
+@app.job(limit=8, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=2, retry=SOON)
 async def doomed(ctx: rota.Context) -> None:
     """Never works."""
     with recorded(ctx) as random:

@@ -223,16 +223,6 @@ def run(chaos: Chaos, dsn: str) -> None:
             left = open_jobs(dsn) if (seen := open_jobs(dsn)) is None else seen
             next_look_at = now + 0.3
             print(f"{now - began:.1f} {left}")
-            if left == getattr(Chaos, "last", None) and left < 100:
-                Chaos.same = getattr(Chaos, "same", 0) + 1
-                if Chaos.same in (8, 16):
-                    with psycopg.connect(dsn) as conn:
-                        for r in conn.execute("select now()-lease_until, state, kind, leased_by, tries, run_after-now(), started_at-now(), last_error, now() from rota.open_jobs limit 8").fetchall(): print("DIAG", *map(str, r))
-                        for r in conn.execute("select pid, application_name, state, wait_event, now()-state_change, now()-xact_start, left(query,50) from pg_stat_activity where backend_type='client backend'").fetchall(): print("DIAG", *map(str, r))
-                    print("DIAG", [(w and (w.pid, w.stopped)) for w in chaos.team])
-            else:
-                Chaos.same = 0
-            Chaos.last = left
             if left < total * 0.6 and not restarted:
                 chaos.restart_database()
                 restarted = True

@@ -4,10 +4,11 @@ They come and go with the caller's transaction, answers and errors are the same 
 of the caller's connection changes.
 """
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -36,6 +37,9 @@ from rota.queue.io.callers import fetch_on, fetch_on_sync
 from rota.queue.io.store import many_jobs, one_job
 from rota.queue.job import NewJob, forever_key, open_key, queued_key
 
+Library = TypeVar("Library", bound=Caller)
+Opened = Callable[..., Any]
+
 STRANGE = """Zoë 🦀 100% %s %(p1)s $1 :name 'single' "double" \\ back -- no comment /* nor this */"""
 ENQUEUE = statement("rota.queue.io.sql", "enqueue.sql", "rota")
 
@@ -55,14 +59,24 @@ def dsn(shared_dsn: str) -> Iterator[str]:
         conn.execute("TRUNCATE rota.open_jobs, rota.ended_jobs, rota.forever_keys, rota.waiting")
 
 
+@pytest.fixture
+def opened(dsn: str) -> Iterator[Opened]:
+    """Makes callers: `opened(Psycopg)`; they are closed after the test, however it went."""
+    with contextlib.ExitStack() as stack:
+
+        def one(library: type[Library], **options: Any) -> Library:
+            made = library(dsn, **options)
+            stack.callback(made.close)
+            return made
+
+        yield one
+
+
 @pytest.fixture(params=CALLERS, ids=lambda library: library.__name__)
-def caller(request: pytest.FixtureRequest, dsn: str) -> Iterator[Caller]:
+def caller(request: pytest.FixtureRequest, opened: Opened) -> Caller:
     """A caller with each kind of connection in turn."""
-    made: Caller = request.param(dsn)
-    try:
-        yield made
-    finally:
-        made.close()
+    made: Caller = opened(request.param)
+    return made
 
 
 @pytest.fixture
@@ -329,41 +343,36 @@ class TestKinds:
 class TestAutocommit:
     """Without a transaction the job is there at once."""
 
-    def test_asyncpg(self, dsn: str, observer: Any) -> None:
-        caller = Asyncpg(dsn)
+    def test_asyncpg(self, opened: Opened, observer: Any) -> None:
+        caller = opened(Asyncpg)
         caller.enqueue(NewJob("one"))
         assert len(jobs(observer)) == 1
-        caller.close()
 
     @pytest.mark.parametrize("library", [Psycopg, Psycopg2])
-    def test_psycopg(self, library: type[Caller], dsn: str, observer: Any) -> None:
-        caller = library(dsn)
+    def test_psycopg(self, library: type[Caller], opened: Opened, observer: Any) -> None:
+        caller = opened(library)
         caller.conn.autocommit = True
         caller.enqueue(NewJob("one"))
         assert len(jobs(observer)) == 1
-        caller.close()
 
-    def test_psycopg_async(self, dsn: str, observer: Any) -> None:
-        caller = PsycopgAsync(dsn)
+    def test_psycopg_async(self, opened: Opened, observer: Any) -> None:
+        caller = opened(PsycopgAsync)
         caller.run(caller.conn.set_autocommit(True))
         caller.enqueue(NewJob("one"))
         assert len(jobs(observer)) == 1
-        caller.close()
 
-    def test_sqlalchemy(self, dsn: str, observer: Any) -> None:
-        caller = Sqlalchemy(dsn)
+    def test_sqlalchemy(self, opened: Opened, observer: Any) -> None:
+        caller = opened(Sqlalchemy)
         caller.conn = caller.conn.execution_options(isolation_level="AUTOCOMMIT")
         caller.enqueue(NewJob("one"))
         assert len(jobs(observer)) == 1
-        caller.close()
 
-    def test_django(self, dsn: str, observer: Any) -> None:
+    def test_django(self, opened: Opened, observer: Any) -> None:
         from tests.integration.callers_libraries import Django
 
-        caller = Django(dsn)
+        caller = opened(Django)
         caller.enqueue(NewJob("one"))
         assert len(jobs(observer)) == 1
-        caller.close()
 
 
 class TestCallersHabits:
@@ -379,13 +388,12 @@ class TestCallersHabits:
             lambda _cursor: lambda _values: None,
         ],
     )
-    def test_row_factories_of_psycopg(self, factory: Any, dsn: str) -> None:
-        for caller in (Psycopg(dsn), PsycopgAsync(dsn)):
+    def test_row_factories_of_psycopg(self, factory: Any, opened: Opened) -> None:
+        for caller in (opened(Psycopg), opened(PsycopgAsync)):
             caller.conn.row_factory = factory
             assert caller.enqueue(NewJob("one"))["created"] is True
             assert [row["created"] for row in caller.enqueue_many([NewJob("one")] * 2)] == [True, True]
             assert caller.conn.row_factory is factory
-            caller.close()
 
     @pytest.mark.parametrize(
         ("sync_factory", "async_factory"),
@@ -394,37 +402,34 @@ class TestCallersHabits:
             (psycopg.RawCursor, psycopg.AsyncRawCursor),
         ],
     )
-    def test_cursor_factories_of_psycopg(self, sync_factory: Any, async_factory: Any, dsn: str, observer: Any) -> None:
-        for caller in (Psycopg(dsn), PsycopgAsync(dsn)):
+    def test_cursor_factories_of_psycopg(self, sync_factory: Any, async_factory: Any, opened: Opened, observer: Any) -> None:
+        for caller in (opened(Psycopg), opened(PsycopgAsync)):
             caller.conn.cursor_factory = async_factory if caller.is_async else sync_factory
             caller.enqueue(NewJob("one", tenant=STRANGE, delay_s=1))
             caller.enqueue_many([NewJob("one", tenant=STRANGE, delay_s=delay_s) for delay_s in (1, 0.5, None)])
             caller.commit()
-            caller.close()
         assert [job["tenant"] for job in jobs(observer)] == [STRANGE] * 8
 
     @pytest.mark.parametrize("name", ["RealDictCursor", "NamedTupleCursor", "DictCursor"])
-    def test_cursor_factories_of_psycopg2(self, name: str, dsn: str) -> None:
-        caller = Psycopg2(dsn)
+    def test_cursor_factories_of_psycopg2(self, name: str, opened: Opened) -> None:
+        caller = opened(Psycopg2)
         caller.conn.cursor_factory = getattr(pytest.importorskip("psycopg2.extras"), name)
         assert caller.enqueue(NewJob("one"))["created"] is True
-        caller.close()
 
-    def test_a_cursor_of_the_callers_keeps_its_rows(self, dsn: str) -> None:
-        caller = PsycopgCursor(dsn)
+    def test_a_cursor_of_the_callers_keeps_its_rows(self, opened: Opened) -> None:
+        caller = opened(PsycopgCursor)
         caller.conn.execute("SELECT generate_series(1, 3)")
         assert caller.conn.fetchone() == (1,)
 
         caller.enqueue(NewJob("one"))
 
         assert caller.conn.fetchall() == [(2,), (3,)]
-        caller.close()
 
     @pytest.mark.parametrize("payload", ["{}", "{no json"])
     @pytest.mark.parametrize("library", [Psycopg, PsycopgAsync, Psycopg2])
-    def test_no_cursor_of_ours_stays_open(self, library: type[Caller], payload: str, dsn: str) -> None:
+    def test_no_cursor_of_ours_stays_open(self, library: type[Caller], payload: str, opened: Opened) -> None:
         made: list[Any] = []
-        caller = library(dsn)
+        caller = opened(library)
 
         class Watched(type(caller.conn)):  # type: ignore[misc]
             """A subclass, as tracing libraries make one."""
@@ -433,8 +438,7 @@ class TestCallersHabits:
                 made.append(super().cursor(*args, **options))
                 return made[-1]
 
-        caller.close()
-        caller = library(dsn, connection_class=Watched)
+        caller = opened(library, connection_class=Watched)
         made.clear()
 
         try:
@@ -443,11 +447,10 @@ class TestCallersHabits:
             assert payload != "{}", error
 
         assert [each.closed for each in made] == [True]
-        caller.close()
 
-    def test_codecs_of_asyncpg(self, dsn: str, observer: Any) -> None:
+    def test_codecs_of_asyncpg(self, opened: Opened, observer: Any) -> None:
         # The most usual one would store the payload as a JSON string.
-        caller = Asyncpg(dsn)
+        caller = opened(Asyncpg)
         for name, encode, decode in (
             ("jsonb", json.dumps, json.loads),
             ("json", json.dumps, json.loads),
@@ -462,56 +465,50 @@ class TestCallersHabits:
         assert isinstance(row["id"], UUID)
         assert [job["id"] for job in jobs(observer)] == [row["id"], many["id"]]
         assert [job["payload"] for job in jobs(observer)] == [{"a": 1}, {"a": 1}]
-        caller.close()
 
-    def test_a_record_class_of_asyncpg(self, dsn: str) -> None:
+    def test_a_record_class_of_asyncpg(self, opened: Opened) -> None:
         class Theirs(asyncpg.Record):
             def __getattr__(self, name: str) -> Any:
                 return self[name]
 
-        caller = Asyncpg(dsn)
+        caller = opened(Asyncpg)
         caller.run(caller.conn.close())
-        caller.conn = caller.run(asyncpg.connect(dsn, record_class=Theirs))
+        caller.conn = caller.run(asyncpg.connect(caller.dsn, record_class=Theirs))
         assert caller.enqueue(NewJob("one"))["created"] is True
-        caller.close()
 
-    def test_a_transaction_begun_by_hand(self, dsn: str, observer: Any) -> None:
-        caller = Asyncpg(dsn)
+    def test_a_transaction_begun_by_hand(self, opened: Opened, observer: Any) -> None:
+        caller = opened(Asyncpg)
         caller.execute("BEGIN")
         caller.enqueue(NewJob("one"))
         assert jobs(observer) == []
         caller.execute("COMMIT")
         assert len(jobs(observer)) == 1
-        caller.close()
 
     @pytest.mark.parametrize("options", [{"stream_results": True}, {"yield_per": 5}])
-    def test_streaming_of_sqlalchemy(self, options: dict[str, Any], dsn: str, observer: Any) -> None:
-        caller = Sqlalchemy(dsn)
+    def test_streaming_of_sqlalchemy(self, options: dict[str, Any], opened: Opened, observer: Any) -> None:
+        caller = opened(Sqlalchemy)
         caller.conn = caller.conn.execution_options(**options)
         caller.enqueue(NewJob("one"))
         caller.enqueue_many([NewJob("one")] * 20)
         caller.commit()
         assert len(jobs(observer)) == 21
-        caller.close()
 
     @pytest.mark.parametrize("options", [{"stream_results": True}, {"yield_per": 5}])
-    def test_streaming_of_sqlalchemy_async(self, options: dict[str, Any], dsn: str, observer: Any) -> None:
-        caller = SqlalchemyAsync(dsn)
+    def test_streaming_of_sqlalchemy_async(self, options: dict[str, Any], opened: Opened, observer: Any) -> None:
+        caller = opened(SqlalchemyAsync)
         caller.conn = caller.run(caller.conn.execution_options(**options))
         caller.enqueue(NewJob("one"))
         caller.enqueue_many([NewJob("one")] * 20)
         caller.commit()
         assert len(jobs(observer)) == 21
-        caller.close()
 
-    def test_sqlalchemys_synchronous_side_of_an_asynchronous_connection(self, dsn: str, observer: Any) -> None:
-        caller = SqlalchemyAsync(dsn)
+    def test_sqlalchemys_synchronous_side_of_an_asynchronous_connection(self, opened: Opened, observer: Any) -> None:
+        caller = opened(SqlalchemyAsync)
         rows = caller.run(
             caller.conn.run_sync(lambda conn: fetch_on_sync(conn, ENQUEUE, one_job(NewJob("one")), schema="rota"))
         )
         caller.commit()
         assert [job["id"] for job in jobs(observer)] == [rows[0]["id"]]
-        caller.close()
 
     def test_many_jobs_at_once_in_every_library(self, caller: Caller, observer: Any) -> None:
         text = statement("rota.queue.io.sql", "enqueue_many.sql", "rota")

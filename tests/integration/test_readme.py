@@ -23,11 +23,11 @@ from typing import Final
 
 import asyncpg
 import pytest
-from tests.postgres_servers import Psql
 
 import rota
 from rota.queue.job import NEXT_STATES
 from rota.settings import CHECKS, Settings
+from tests.postgres_servers import Psql
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = ROOT / "src" / "rota"
@@ -40,7 +40,13 @@ COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0
 PROGRAM_NAME: Final = re.compile(r"# (\w+\.py)\n")
 
-KNOWN_VARIABLES: Final = frozenset({"ROTA_CONFIG", "ROTA_DEV_VENV", "ROTA_DEV_PYTHON", "ROTA_DEV_REQUIRE", "ROTA_DEV_SEED"})  # fmt: skip
+KNOWN_VARIABLES: Final = frozenset(
+    {"ROTA_CONFIG", "ROTA_DEV_VENV", "ROTA_DEV_PYTHON", "ROTA_DEV_REQUIRE", "ROTA_DEV_SEED"}
+)
+"""Variables that are no settings."""
+
+COMING: Final = frozenset({"jobs why"})
+"""Commands that docs/ARCHITECTURE.md names as not there yet."""
 
 
 def name_of(path: Path) -> str:
@@ -215,7 +221,9 @@ def test_the_first_guide_does_what_it_says(tmp_path: Path, dsn: str) -> None:
     with place(tmp_path, dsn) as here:
         here.walk(blocks_of(ROOT / "docs/guide/first-job.md"))
         assert re.search(r"greet +failed +1/3 .*The payload does not fit .*`name`", here.said)
-        assert re.search(r"flaky +done +2/2 .*RuntimeError: not this time \(flaky.py:11\)", here.said)
+        assert re.search(r"flaky +done +2/2 .*took", here.said)
+        reason = here.ask("SELECT last_error FROM rota.jobs WHERE kind = 'flaky'")
+        assert f"`{reason}`" in (ROOT / "docs/guide/first-job.md").read_text()
         assert here.ask("SELECT count(*) FROM rota.jobs WHERE state = 'done'") == 3
 
 
@@ -245,9 +253,35 @@ def test_the_outcomes_in_the_guide_become_what_it_says(tmp_path: Path, migrated_
             "ORDER BY kind, state) FROM rota.jobs"
         )
     assert ended == (
-        "checksum done 1 3, publish cancelled 2 withdrawn, publish failed 1 a temporary file is never published, "
-        'tick done 1, transcode done 1 {"parts": 3}'
+        "checksum done 1 3, index done 1 3, publish cancelled 2 withdrawn, "
+        'publish failed 1 a temporary file is never published, tick done 1, transcode done 1 {"parts": 3}'
     )
+
+
+@pytest.fixture
+def granted(migrated_dsn: str, psql: Psql) -> Iterator[Callable[[str], str]]:
+    """Makes the page's roles in a database, and gives the address of it for each; roles belong to the whole server."""
+    roles = ("rota_worker", "rota_enqueuer", "rota_reader")
+    (grants,) = [block for block in blocks_of(ROOT / "docs/OPERATING.md") if "CREATE ROLE" in block.text]
+    psql(migrated_dsn, grants.text)
+    try:
+        yield lambda role: migrated_dsn.replace("//rota@", f"//{role}@")
+    finally:
+        for role in roles:
+            psql(migrated_dsn, f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_the_grants_are_enough(granted: Callable[[str], str], tmp_path: Path, psql: Psql) -> None:
+    for scope in ("open", "queued", "forever"):
+        job = f"""'greet', '{{"name": "Ada"}}', dedupe_key => 'ada', dedupe_scope => '{scope}'"""
+        psql(granted("rota_enqueuer"), f"SELECT rota.enqueue({job})")
+    with place(tmp_path, granted("rota_worker")) as worker:
+        (greet, *_) = [block for block in blocks_of(ROOT / "docs/guide/first-job.md") if block.program]
+        (tmp_path / "greet.py").write_text(greet.text)
+        worker.start_worker("rota worker greet:app")
+        worker.settle()
+        listed = Place(tmp_path, granted("rota_reader")).run("rota jobs list --json")
+    assert listed.count('"state": "done"') == 3
 
 
 # Blocks that are no programs
@@ -292,7 +326,7 @@ def test_commands_exist() -> None:
         for page in PAGES
         for found in re.findall(r"\brota ((?:jobs|migrate) [a-z]+|(?:worker|dev|demo)\b)", page.read_text())
     }
-    commands = {line for line in said if line.split()[-1] not in ("commands", "command", "with")}
+    commands = {line for line in said if line.split()[-1] not in ("commands", "command", "with")} - COMING
     assert {"worker", "dev", "demo", "migrate up", "migrate status", "jobs list", "jobs show"} <= commands
     for command in sorted(commands):
         line = [sys.executable, "-m", "rota.cli.main", *command.split(), "--help"]
@@ -349,7 +383,7 @@ def logged() -> Iterator[tuple[str, str]]:
     for path in [*SOURCE.glob("queue/**/*.py"), SOURCE / "io" / "processes.py"]:
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
-                case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=level), args=[ast.Constant(value=str(event))]):  # fmt: skip
+                case ast.Call(func=ast.Attribute(ast.Name("log"), level), args=[ast.Constant(str(event))]):
                     yield event, "error" if level == "exception" else level
                 case ast.AnnAssign(target=ast.Name(id="LOSS_WORDS"), value=ast.Dict(values=words)):
                     yield from ((ast.literal_eval(word), "warning") for word in words)

@@ -1,6 +1,7 @@
 """`rota dev`: a database, its schema and the workers of a program in one process tree, for a laptop."""
 
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ from rota.app import EMBEDDED, App
 from rota.cli.options import load_app, read_settings
 from rota.cli.worker import KILL_AFTER_S, on_signals, run, supervise, worker_commands
 from rota.io import log, migrate
+from rota.io.embedded import EmbeddedPostgres
 from rota.io.terminal import out
 
 DEFAULT_FOLDER = ".rota"
@@ -26,29 +28,34 @@ def dev(
     dsn: Annotated[str | None, typer.Option("--dsn", help="Use this database in place of an embedded one.")] = None,
 ) -> None:
     """Start an embedded PostgreSQL, bring its schema up to date, and run the workers of a program. Ctrl-C ends all."""
-    settings = read_settings(dsn=dsn)
-    if settings.dsn is None:
-        settings = read_settings(dsn=f"{EMBEDDED}{folder}")
-    log.setup(settings)
-    base = App(settings=settings)
+    address = read_settings(dsn=dsn).dsn or f"{EMBEDDED}{folder}"
+    app = App(dsn=address)
     if program is not None:
+        app = load_app(program, dsn=address)
         # Faults of the program show before a database is started.
-        load_app(program).override(dsn=settings.dsn).handlers  # noqa: B018
-    sys.exit(run(_run(base, program=program, processes=processes)))
+        app.handlers  # noqa: B018
+    log.setup(app.settings)
+    sys.exit(run(_run(app, address=address, program=program, processes=processes)))
 
 
-async def _run(base: App, *, program: str | None, processes: int) -> int:
-    try:
-        target = base.target
+async def _run(app: App, *, address: str, program: str | None, processes: int) -> int:
+    with contextlib.ExitStack() as stack:
+        shared = False
+        if address.startswith(EMBEDDED):
+            server = stack.enter_context(EmbeddedPostgres(Path(address.removeprefix(EMBEDDED))))
+            app.override(dsn=server.dsn)
+            shared = not server.owner
+        target = app.target
         for step in await migrate.up(target):
             out.print(f"applied {step.number:04}_{step.name}")
+        if shared:
+            out.print("The database of this folder was started by another program, and ends with it.", soft_wrap=True)
         out.print(f"ROTA_DSN='{target.dsn}'", soft_wrap=True)
-        if program is None:
+        if program is not None:
+            commands = worker_commands(program, count=processes, dsn=target.dsn, schema=target.schema)
+            return await supervise(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S)
+        if not shared:
             stopping = asyncio.Event()
             on_signals(stopping.set)
             await stopping.wait()
-            return 0
-        commands = worker_commands(program, count=processes, dsn=target.dsn, schema=target.schema)
-        return await supervise(commands, grace_s=base.settings.stop_grace_s + KILL_AFTER_S)
-    finally:
-        await base.stop()
+        return 0

@@ -3,10 +3,12 @@
 import asyncio
 import dataclasses
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 import typer
 from rich.text import Text
 
@@ -17,6 +19,7 @@ from rota.ids import JobId
 from rota.io import terminal
 from rota.queue.io.store import Store
 from rota.queue.job import JobFilter, JobRow, State
+from rota.queue.payload import check_text
 
 app = typer.Typer(help="Look at jobs, and put them right.", no_args_is_help=True, rich_markup_mode=None)
 Ids = Annotated[list[str], typer.Argument(help="Job ids, or their first digits (8 or more).", metavar="ID…")]
@@ -47,6 +50,9 @@ def list_jobs(  # noqa: PLR0917 - the options of a command
     schema: Schema = None,
 ) -> None:
     """List jobs, newest first."""
+    for name in kind or ():
+        check_text("--kind", name)
+    check_text("--tenant", tenant)
     wanted = JobFilter(
         kinds=tuple(kind) if kind else None,
         states=tuple(state) if state else None,
@@ -54,9 +60,10 @@ def list_jobs(  # noqa: PLR0917 - the options of a command
         older_s=_age(older, "--older"),
         newer_s=_age(newer, "--newer"),
     )
+    # Not looked up: the job may be gone by now, and its page goes on all the same.
+    below = None if after is None else JobId(UUID(_digits(after).ljust(32, "0")))
 
     async def work(store: Store) -> None:
-        below = None if after is None else (await _find(store, after)).id
         rows = await store.page(wanted, limit=limit + 1, below=below)
         more, rows = len(rows) > limit, rows[:limit]
         if as_json:
@@ -79,7 +86,7 @@ def list_jobs(  # noqa: PLR0917 - the options of a command
             right=("tries",),
         )  # fmt: skip
         if more:
-            terminal.out.print(f"More: --after {str(rows[-1].id)[:SHORT_ID]}", style="dim")
+            terminal.out.print(f"More: --after {rows[-1].id}", style="dim")
 
     _run(work, dsn=dsn, schema=schema)
 
@@ -108,7 +115,7 @@ def retry(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = Non
     async def work(store: Store) -> None:
         answers = [await store.retry((await _find(store, job_id)).id) for job_id in ids]
         if as_json:
-            terminal.print_json([dataclasses.asdict(answer) for answer in answers])
+            terminal.print_json([msgspec.structs.asdict(answer) for answer in answers])
         for answer in answers:
             words = {
                 "queued": "is queued",
@@ -117,7 +124,7 @@ def retry(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = Non
                 "held": f"was left as it is: job {answer.holder} holds its key",
             }[answer.outcome]
             if not as_json:
-                terminal.out.print(f"{answer.id} {words}")
+                terminal.out.print(terminal.plain(f"{answer.id} {words}"), soft_wrap=True)
         if any(answer.outcome != "queued" for answer in answers):
             raise typer.Exit(1)
 
@@ -134,6 +141,8 @@ def cancel(
 ) -> None:
     """Cancel jobs: a queued one at once, a running one as soon as its worker answers."""
 
+    check_text("--reason", reason)
+
     async def work(store: Store) -> None:
         found = [(await _find(store, job_id)) for job_id in ids]
         states = await store.cancel([row.id for row in found], reason=reason)
@@ -147,7 +156,7 @@ def cancel(
                 None: f"has ended before: {row.state}",
             }[state]
             if not as_json:
-                terminal.out.print(f"{row.id} {words}")
+                terminal.out.print(terminal.plain(f"{row.id} {words}"), soft_wrap=True)
         if any(row.id not in states for row in found):
             raise typer.Exit(1)
 
@@ -156,15 +165,20 @@ def cancel(
 
 async def _find(store: Store, text: str) -> JobRow:
     """The one job with this id, or whose id begins with these digits."""
-    digits = text.lower().replace("-", "").strip()
-    if len(digits) > 32 or any(char not in "0123456789abcdef" for char in digits) or len(digits) < PREFIX_DIGITS_MIN:
-        raise SettingsError(f"{text!r} is no job id: give the id, or at least its first {PREFIX_DIGITS_MIN} digits.")
+    digits = _digits(text)
     rows = await store.show(JobId(UUID(digits.ljust(32, "0"))), JobId(UUID(digits.ljust(32, "f"))), limit=2)
     if not rows:
         raise JobNotFound(f"There is no job {text}. It may have ended longer ago than its retention.")
     if len(rows) > 1:
         raise SettingsError(f"More than one job begins with {text}: give more digits.")
     return rows[0]
+
+
+def _digits(text: str) -> str:
+    digits = text.lower().replace("-", "").strip()
+    if not re.fullmatch(rf"[0-9a-f]{{{PREFIX_DIGITS_MIN},32}}", digits):
+        raise SettingsError(f"{text!r} is no job id: give the id, or at least its first {PREFIX_DIGITS_MIN} digits.")
+    return digits
 
 
 def _about(row: JobRow) -> Text:

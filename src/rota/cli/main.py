@@ -3,6 +3,7 @@
 Exit statuses: 0 fine, 1 it did not work, 2 it was called or set up wrongly, 130 interrupted.
 """
 
+import io
 import sys
 from typing import Annotated
 
@@ -45,18 +46,20 @@ def _root(
 
 def main() -> None:
     """Entry point of the `rota` script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character is no reason to end.
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except SettingsError as error:
         fail(str(error), status=2)
     except RotaError as error:
         fail(str(error), status=1)
+    except OSError as error:
+        fail(f"{error}.", status=1)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read the output has enough of it.
-        sys.stderr.close()
-        sys.exit(0)
 
 
 if __name__ == "__main__":

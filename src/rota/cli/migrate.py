@@ -8,7 +8,7 @@ import typer
 from rota.app import App
 from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.io import migrate as migrations
-from rota.io.terminal import out, print_json, print_table
+from rota.io.terminal import out, print_json, print_table, write
 
 app = typer.Typer(help="Bring the schema up to date.", invoke_without_command=True, rich_markup_mode=None)
 
@@ -22,34 +22,38 @@ def migrate(
 ) -> None:
     """Bring the schema up to date; without a subcommand, as `up`."""
     if sql:
-        print(migrations.script(read_settings(schema=schema).schema), end="")
+        write(migrations.script(read_settings(schema=schema).schema))
         raise typer.Exit
     if context.invoked_subcommand is None:
-        up(dsn=dsn, schema=schema)
+        up(context, dsn=dsn, schema=schema)
 
 
 @app.command()
-def up(dsn: Dsn = None, schema: Schema = None) -> None:
+def up(context: typer.Context, dsn: Dsn = None, schema: Schema = None) -> None:
     """Apply what is missing. Safe while other processes do the same."""
 
     async def run(program: App) -> None:
-        done = await migrations.up(program.target)
-        await program.stop()
+        try:
+            done = await migrations.up(program.target)
+        finally:
+            await program.stop()
         for step in done:
             out.print(f"applied {step.number:04}_{step.name}")
         if not done:
             out.print("The schema is up to date.")
 
-    asyncio.run(run(App(settings=read_settings(dsn=dsn, schema=schema))))
+    asyncio.run(run(_app(context, dsn=dsn, schema=schema)))
 
 
 @app.command()
-def status(dsn: Dsn = None, schema: Schema = None, as_json: Json = False) -> None:
+def status(context: typer.Context, dsn: Dsn = None, schema: Schema = None, as_json: Json = False) -> None:
     """Show what is applied and what is missing."""
 
     async def run(program: App) -> None:
-        applied, missing = await migrations.status(program.target)
-        await program.stop()
+        try:
+            applied, missing = await migrations.status(program.target)
+        finally:
+            await program.stop()
         if as_json:
             print_json(
                 {
@@ -67,4 +71,10 @@ def status(dsn: Dsn = None, schema: Schema = None, as_json: Json = False) -> Non
             + [(f"{s.number:04}_{s.name}", "missing", "run: rota migrate up") for s in missing],
         )
 
-    asyncio.run(run(App(settings=read_settings(dsn=dsn, schema=schema))))
+    asyncio.run(run(_app(context, dsn=dsn, schema=schema)))
+
+
+def _app(context: typer.Context, **flags: str | None) -> App:
+    """The program of a command, whose options may also stand before it: `rota migrate --dsn … status`."""
+    before = context.parent.params if context.parent is not None else {}
+    return App(settings=read_settings(**{name: value or before.get(name) for name, value in flags.items()}))

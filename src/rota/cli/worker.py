@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rota.app import App
-from rota.cli.options import Dsn, Schema, load_app
+from rota.cli.options import Dsn, Schema, load_app, read_settings
 from rota.io import log
 from rota.io.processes import Command, ProcessTree
 
@@ -18,12 +18,13 @@ KILL_AFTER_S = 20.0
 """Beyond the jobs' own grace, what a worker process may take to give back its jobs before it is killed."""
 
 
-def worker(
+def worker(  # noqa: PLR0917 - the options of a command
     program: Annotated[str, typer.Argument(help="module:attribute of your rota.App, such as shop:app", metavar="APP")],
     processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 1,
     alone: Annotated[
         bool, typer.Option("--alone", help="One worker in this very process, for a supervisor of your own.")
     ] = False,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
@@ -32,15 +33,18 @@ def worker(
     Each worker is a process of its own that is started again when it ends by itself: it does so, before a lease of its
     can run out, when a thread or a blocked event loop cannot be stopped in any other way.
     """
+    if supervised:
+        # What the parent runs on, also where the program names another database; a command line would show passwords.
+        told = read_settings()
+        dsn, schema = told.dsn, told.schema
     app = load_app(program, dsn=dsn, schema=schema)
     log.setup(app.settings)
-    if alone:
+    if alone or supervised:
         status = run(work(app))
     else:
         # Bad settings show here, once, and not in every child.
         app.handlers  # noqa: B018
-        app.settings.require_dsn()
-        commands = worker_commands(program, count=processes, dsn=dsn, schema=schema)
+        commands = worker_commands(program, count=processes, dsn=app.settings.require_dsn(), schema=app.settings.schema)
         status = run(supervise(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S))
     sys.stdout.flush()
     sys.stderr.flush()
@@ -48,10 +52,10 @@ def worker(
     os._exit(status)
 
 
-def worker_commands(program: str, *, count: int, dsn: str | None, schema: str | None) -> list[Command]:
-    """The commands of `count` worker processes of one program."""
-    environ = {name: value for name, value in (("ROTA_DSN", dsn), ("ROTA_SCHEMA", schema)) if value is not None}
-    argv = [sys.executable, "-m", "rota.cli.main", "worker", "--alone", program]
+def worker_commands(program: str, *, count: int, dsn: str, schema: str) -> list[Command]:
+    """The commands of `count` worker processes of one program, for this database and this schema."""
+    environ = {"ROTA_DSN": dsn, "ROTA_SCHEMA": schema}
+    argv = [sys.executable, "-m", "rota.cli.main", "worker", "--supervised", program]
     return [Command(f"worker {number}", argv, environ) for number in range(1, count + 1)]
 
 

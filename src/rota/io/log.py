@@ -7,20 +7,25 @@ JSON, one object a line, unless the settings say otherwise.
 import logging
 import re
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
 import structlog
 
 from rota.settings import Settings
 
-_PASSWORD: Final = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]*://[^\s/@:]*):[^\s/@]+@")
-_QUERY: Final = re.compile(r"(?P<head>\bhttps?://[^\s?\"']+)\?[^\s\"']+")
+_ADDRESS: Final = r"\b[a-z][a-z0-9+.-]*://"
+_PASSWORD: Final = re.compile(rf"({_ADDRESS}[^\s/@:\"'<>]*):[^\s\"'<>]+@", re.IGNORECASE)
+"""As far as the last @: a password that was not percent-encoded may hold anything."""
+_QUERY: Final = re.compile(rf"({_ADDRESS}[^\s?\"'<>]+)\?[^\s\"'<>]+", re.IGNORECASE)
+_KEYWORD: Final = re.compile(r"\b(\w*password\s*=\s*)('[^']*'|[^\s&]+)", re.IGNORECASE)
 
 
 def redact(text: str) -> str:
-    """Removes passwords from addresses, and the queries of web addresses, which may be signatures (I10)."""
-    return _QUERY.sub(r"\g<head>?…", _PASSWORD.sub(r"\g<head>:…@", text))
+    """Removes passwords, and the queries of addresses, which may be signatures or hold passwords (I10)."""
+    if "://" in text:
+        text = _QUERY.sub(r"\1?…", _PASSWORD.sub(r"\1:…@", text))
+    return _KEYWORD.sub(r"\1…", text)
 
 
 def setup(settings: Settings) -> None:
@@ -34,9 +39,9 @@ def setup(settings: Settings) -> None:
     structlog.configure(
         processors=[
             *shared,
-            *([] if text else [structlog.processors.format_exc_info]),
+            # Tracebacks without local variables, and as text before they are redacted: both may hold secrets (I10).
+            structlog.processors.format_exc_info,
             _redact_fields,
-            # Tracebacks without local variables: those may hold secrets (I10).
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
             if text
             else structlog.processors.JSONRenderer(),
@@ -45,14 +50,32 @@ def setup(settings: Settings) -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(handlers=[_Forward()], level=logging.WARNING)
+
+
+class _Forward(logging.Handler):
+    """What other libraries log, in lines of the same form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        get_logger(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info)
 
 
 def _redact_fields(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = redact(value)
+        event[key] = _redacted(value)
     return event
+
+
+def _redacted(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            return {str(key): _redacted(entry) for key, entry in value.items()}
+        case list() | tuple():
+            return [_redacted(entry) for entry in value]
+        case _:
+            return redact(str(value))
 
 
 def get_logger(name: str) -> Any:

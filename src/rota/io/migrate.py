@@ -5,8 +5,10 @@ transaction (which a transaction pooler keeps too), so that many processes may s
 newer schema than its own says so and stops.
 """
 
+import contextlib
 import importlib.resources
 import re
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -14,7 +16,7 @@ from typing import Any, Final
 import asyncpg
 
 from rota.errors import DatabaseError, SchemaError
-from rota.io.postgres import Connection, Target, connect, fill_in
+from rota.io.postgres import Connection, Target, connect, fill_in, translated
 from rota.version import __version__
 
 LOCK: Final = 0x526F7461
@@ -66,11 +68,8 @@ async def status(target: Target) -> tuple[list[Applied], list[Migration]]:
 
     Raises: DatabaseAway, DatabaseError; SchemaError if the database is newer than this program.
     """
-    conn = await connect(target)
-    try:
+    async with _connected(target) as conn:
         applied = await _applied(conn, target.schema)
-    finally:
-        await conn.close()
     _refuse_newer(applied, target)
     done = {step.number for step in applied}
     return applied, [step for step in migrations(target.schema) if step.number not in done]
@@ -81,8 +80,7 @@ async def up(target: Target) -> list[Migration]:
 
     Raises: DatabaseAway, DatabaseError; SchemaError if the database is newer than this program.
     """
-    conn = await connect(target)
-    try:
+    async with _connected(target) as conn:
         version = await conn.fetchval("SELECT current_setting('server_version_num')::integer")
         if version < SERVER_VERSION_MIN:
             raise DatabaseError(
@@ -102,13 +100,6 @@ async def up(target: Target) -> list[Migration]:
                 await conn.execute(step.text)
                 await conn.execute(_record(target.schema, step))
             return missing
-    except asyncpg.InsufficientPrivilegeError as error:
-        raise DatabaseError(
-            f"This user may not create the schema {target.schema!r} in {target.shown}: {error}. "
-            "Run `rota migrate up` as a user who may, or give `rota migrate --sql` to whoever is one."
-        ) from error
-    finally:
-        await conn.close()
 
 
 async def require_current(target: Target) -> None:
@@ -122,6 +113,27 @@ async def require_current(target: Target) -> None:
     if missing:
         names = ", ".join(f"{step.number:04}_{step.name}" for step in missing)
         raise SchemaError(f"The schema {target.schema!r} in {target.shown} lacks {names}. Run: rota migrate up")
+
+
+@contextlib.asynccontextmanager
+async def _connected(target: Target) -> AsyncIterator[Connection]:
+    conn = await connect(target)
+    try:
+        yield conn
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise DatabaseError(
+            f"This user may not read or make the schema {target.schema!r} in {target.shown}: {error}. "
+            "Run `rota migrate up` as a user who may, or give `rota migrate --sql` to whoever is one."
+        ) from error
+    except (asyncpg.UndefinedColumnError, asyncpg.DuplicateObjectError, asyncpg.DuplicateTableError) as error:
+        raise SchemaError(
+            f"The schema {target.schema!r} in {target.shown} holds something that is not Rota's: {error}. "
+            "Choose another schema in ROTA_SCHEMA."
+        ) from error
+    except Exception as error:
+        raise translated(error, target) from error
+    finally:
+        await conn.close()
 
 
 async def _applied(conn: Connection, schema: str) -> list[Applied]:

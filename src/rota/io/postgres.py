@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -90,12 +89,21 @@ def channel(schema: str) -> str:
     return f"{schema}_wake"
 
 
+_PLACE: Final = re.compile(r"(?P<hosts>(,?(\[[^\]/@]*\]|[^\[\]:/,@]*)(:\d{1,5})?)*)(?P<path>/[^@]*)?")
+"""Hosts with ports, and a path."""
+
+
 def show_dsn(dsn: str) -> str:
-    """A DSN without its password and its query, fit for logs and messages."""
-    parts = urlsplit(dsn)
-    host = parts.hostname or "local socket"
-    port = f":{parts.port}" if parts.port else ""
-    return f"postgresql://{host}{port}{parts.path}"
+    """A DSN without its user, its password and its query, fit for logs and messages; also one that is badly written."""
+    scheme, _, rest = dsn.partition("://")
+    if scheme not in ("postgresql", "postgres"):
+        return "an address that is not postgresql://…"
+    # A password that was not percent-encoded may hold / and ?, so all before the last @ may belong to it.
+    before_query = rest.partition("?")[0]
+    place = _PLACE.fullmatch(before_query) or _PLACE.fullmatch(rest.rpartition("@")[2].partition("?")[0])
+    if place is None:
+        return "postgresql://…"
+    return f"postgresql://{place['hosts'] or 'local socket'}{place['path'] or ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +127,10 @@ async def connect(target: Target) -> Connection:
     """
     try:
         return await asyncpg.connect(target.dsn, timeout=CONNECT_TIMEOUT_S, **_options(target))
+    except ValueError as error:
+        raise _unreadable(error) from None
     except Exception as error:
-        raise _translated(error, target) from error
+        raise translated(error, target) from error
 
 
 _SESSION: Final = {
@@ -143,8 +153,17 @@ def _options(target: Target) -> dict[str, Any]:
     return {"server_settings": {"application_name": target.application, **_SESSION}}
 
 
-def _translated(error: Exception, target: Target) -> Exception:
-    """The error in Rota's words; what is not the database's fault stays as it is."""
+def _unreadable(error: ValueError) -> SettingsError:
+    """What is wrong with an address; Python's own words for it could quote a piece of the password."""
+    said = f"{error}" if isinstance(error, asyncpg.exceptions.ClientConfigurationError) else "it cannot be read"
+    return SettingsError(
+        f"The database's address (ROTA_DSN) is no good: {said}. Give postgresql://user:password@host/database, "
+        "with characters such as / ? @ in a password percent-encoded."
+    )
+
+
+def translated(error: Exception, target: Target) -> Exception:
+    """An error of a connection or a statement in Rota's words; what they do not cover stays as it is."""
     match error:
         case DatabaseError() | SettingsError():
             return error
@@ -170,8 +189,6 @@ def _translated(error: Exception, target: Target) -> Exception:
         case _ if isinstance(error, _AWAY):
             said = str(error).strip() or type(error).__name__
             return DatabaseAway(f"The database at {target.shown} does not answer: {said}.")
-        case ValueError() if "dsn" in str(error).lower():
-            return SettingsError(f"ROTA_DSN is no PostgreSQL address: {error}.")
         case _:
             return error
 
@@ -208,8 +225,10 @@ class Database:
                     reset=_leave_as_it_is,
                     **_options(self.target),
                 )
+            except ValueError as error:
+                raise _unreadable(error) from None
             except Exception as error:
-                raise _translated(error, self.target) from error
+                raise translated(error, self.target) from error
 
     async def stop(self) -> None:
         """Closes the pool; connections that do not end in time are cut."""
@@ -238,7 +257,7 @@ class Database:
             async with self.acquire() as own:
                 return await self._fetch_on(own, text, args)
         except Exception as error:
-            raise _translated(error, self.target) from error
+            raise translated(error, self.target) from error
 
     @contextlib.asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:

@@ -67,8 +67,20 @@ class ProcessTree:
             _signal(child, signal.SIGTERM)
 
     async def run(self) -> int:
-        """Runs until every child has ended. Returns: the first exit status that is not 0, else 0."""
-        statuses = await asyncio.gather(*(self._keep(command) for command in self._commands))
+        """Runs until every child has ended.
+
+        Returns: the first exit status that is not 0, as a shell gives it (128 + n for one that signal n ended), else 0.
+
+        Raises: OSError if a child cannot be started; then no other is left running either.
+        """
+        keeping = [asyncio.create_task(self._keep(command)) for command in self._commands]
+        try:
+            statuses = await asyncio.gather(*keeping)
+        finally:
+            self._stopping.set()
+            for child in self._children.values():
+                _signal(child, signal.SIGKILL)
+            await asyncio.gather(*keeping, return_exceptions=True)
         return next((status for status in statuses if status), 0)
 
     async def _keep(self, command: Command) -> int:
@@ -80,15 +92,18 @@ class ProcessTree:
             if self._stopping.is_set():
                 _signal(child, signal.SIGTERM)
             status = await self._wait(child)
+            if self._stopping.is_set() and status == -signal.SIGTERM:
+                # It was told to stop before it could arrange for that.
+                return 0
             if self._stopping.is_set() or not self._restart or status in STAYS_DOWN:
-                return status
+                return status if status >= 0 else 128 - status
             if lease_clock() - started > STEADY_S:
                 backoff.reset()
             log.warning("a process ended; it starts again", name=command.name, status=status)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(backoff.next_s()):
                     await self._stopping.wait()
-                    return status
+                    return 0
 
     async def _start(self, command: Command) -> asyncio.subprocess.Process:
         with contextlib.ExitStack() as stack:

@@ -1,6 +1,7 @@
 """What a terminal shows: tables that fit it, times a person can read, colour only where there is a terminal."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -21,11 +22,35 @@ STATE_STYLES = {
 }
 
 GAP = "  "
-LAST_WIDTH_MIN = 12
+WIDTH_MIN = 12
+"""No column is cut to less than this."""
+AGE_MAX_S = 100 * 365 * 86_400.0
 WIDE = 100_000
 """Where no terminal limits the width, nothing is cut: the lines go to a file or to another program."""
 
-out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+
+class _Out(Console):
+    def on_broken_pipe(self) -> None:
+        has_enough()
+
+
+out = _Out(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+
+
+def has_enough() -> NoReturn:
+    """Whoever reads the output (`| head`) has enough of it: ends the program, and well."""
+    # Python writes what is left when it ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
+
+
+def write(text: str) -> None:
+    """Text on standard output, as it is."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        has_enough()
 
 
 def fail(message: str, *, status: int) -> NoReturn:
@@ -35,11 +60,14 @@ def fail(message: str, *, status: int) -> NoReturn:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right: Sequence[str] = ()) -> None:
-    """A plain table: every column as wide as its content, and the last one cut where the terminal ends."""
+    """A plain table: every column as wide as its content, and the widest ones cut where the terminal ends."""
     cells = [[cell if isinstance(cell, Text) else plain(cell) for cell in row] for row in rows]
     widths = [max([len(column), *(row[index].cell_len for row in cells)]) for index, column in enumerate(columns)]
-    used = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
-    widths[-1] = max(LAST_WIDTH_MIN, min(widths[-1], out.width - used))
+    room = out.width - len(GAP) * (len(widths) - 1)
+    widths[-1] = min(widths[-1], max(WIDTH_MIN, room - sum(widths[:-1])))
+    while sum(widths) > room and max(widths) > WIDTH_MIN:
+        widest = widths.index(max(widths))
+        widths[widest] = max(WIDTH_MIN, widths[widest] - (sum(widths) - room))
     lines = [[Text(column, style="bold") for column in columns], *cells]
     for line in lines:
         shown = []
@@ -97,8 +125,11 @@ def between(then: datetime | None, now: datetime) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+    """One JSON document on standard output; what would drive a terminal is escaped."""
+    everywhere = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    text = json.dumps(value, ensure_ascii=everywhere, indent=2, default=str)
+    # Outside of its strings, JSON has no such characters but line breaks.
+    write("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text) + "\n")
 
 
 def parse_age(text: str) -> float:
@@ -109,4 +140,7 @@ def parse_age(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?", text.strip())
     if not match:
         raise ValueError(f"{text!r} is no age: give seconds, or a number with s, m, h or d, such as 15m")
-    return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}[match[2] or "s"]
+    seconds = float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}[match[2] or "s"]
+    if seconds > AGE_MAX_S:
+        raise ValueError(f"{text!r} is more than a hundred years")
+    return seconds

@@ -4,7 +4,9 @@ A handler is `async def f(ctx, payload)`, or a plain function of the same shape 
 out the payload, or both. The payload's type comes from the annotation of the second parameter.
 """
 
+import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -52,7 +54,9 @@ def make_handler(function: Callable[..., Any], *, kind: Kind) -> Handler:
     Raises: SettingsError that names the kind and says what does not fit.
     """
     name = kind.name
-    is_async = inspect.iscoroutinefunction(function)
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise SettingsError(f"The handler of kind {name!r} is a generator: return one result in place of `yield`.")
     if kind.isolation == "async" and not is_async:
         raise SettingsError(f"Kind {name!r} has isolation='async', but its handler is a plain function: make it async.")
     if kind.isolation in ("thread", "process") and is_async:
@@ -70,15 +74,16 @@ def make_handler(function: Callable[..., Any], *, kind: Kind) -> Handler:
         raise SettingsError(f"The handler of kind {name!r} is no function: {error}.") from None
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    taken = min(len(positional), 2)
+    # What takes (*args) is most often a decorator around a handler.
+    taken = 2 if any(p.kind is p.VAR_POSITIONAL for p in parameters) else min(len(positional), 2)
     if len(required) > taken or any(p.kind is p.KEYWORD_ONLY for p in required):
         raise SettingsError(
             f"The handler of kind {name!r} takes ({', '.join(p.name for p in parameters)}); "
             "it may take (ctx, payload), (ctx) or nothing."
         )
     payload_type = kind.payload_type
-    if payload_type is Any and taken == 2:
-        payload_type = _annotation(function, positional[1].name)
+    if payload_type is Any and len(positional) >= 2:
+        payload_type = _annotation(function, positional[1], kind=name)
     try:
         decode = payloads.decoder(payload_type)
     except TypeError as error:
@@ -87,11 +92,22 @@ def make_handler(function: Callable[..., Any], *, kind: Kind) -> Handler:
     return Handler(replace(kind, payload_type=payload_type), function, is_async, taken, decode)
 
 
-def _annotation(function: Callable[..., Any], parameter: str) -> Any:
+def _annotation(function: Callable[..., Any], parameter: inspect.Parameter, *, kind: str) -> Any:
+    """The type of this parameter alone: the other annotations may exist for a type checker only."""
+    if parameter.annotation is parameter.empty:
+        return Any
+    alone = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    inner: Any = inspect.unwrap(function)
+    while isinstance(inner, functools.partial):
+        inner = inspect.unwrap(inner.func)
+    code = getattr(inner, "__code__", None)
+    cells = zip(code.co_freevars, inner.__closure__ or (), strict=True) if code is not None else ()
+    around = {name: cell.cell_contents for name, cell in cells}
     try:
-        hints = typing.get_type_hints(function)
-    except Exception:
-        # An annotation that only exists for a type checker, or a class that is defined inside a function.
-        hints = getattr(function, "__annotations__", {})
-    found = hints.get(parameter, Any)
-    return Any if isinstance(found, str) else found
+        hints = typing.get_type_hints(alone, getattr(inner, "__globals__", {}), around, include_extras=True)
+    except Exception as error:
+        raise SettingsError(
+            f"The payload type {parameter.annotation!r} of kind {kind!r} is not to be found when the program runs "
+            f"({error}). Define or import it at the top of the module, or give payload=… to @app.job."
+        ) from error
+    return hints[parameter.name]

@@ -159,6 +159,8 @@ class Children:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "rota.queue.io.child", str(theirs.fileno()), str(os.getpid()),
                 pass_fds=(theirs.fileno(),), start_new_session=True, stdin=asyncio.subprocess.DEVNULL,
+                # What the program could import, its child can.
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             )  # fmt: skip
         child = Child(process, ours)
         self._all.add(child)

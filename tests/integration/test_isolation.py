@@ -1,0 +1,161 @@
+"""Jobs in child processes: what they answer, what they survive, and that nothing of them is left."""
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+import rota
+from rota.queue.io.store import Store
+from rota.queue.job import JobRow
+from rota.settings import Settings
+from tests.integration.isolation_program import Order, obey
+
+
+@contextlib.asynccontextmanager
+async def working(dsn: str, **options: object) -> AsyncIterator[tuple[rota.App, Store]]:
+    """An app with the handler `obey` in child processes, and a worker on it."""
+    app = rota.App(settings=Settings(dsn=dsn, poll_s=0.1, stop_grace_s=0))
+    app.job("obey", isolation="process", retry=rota.Fixed(0.1), **options)(obey)  # type: ignore[call-overload]
+    worker = app.worker()
+    run = asyncio.create_task(worker.run())
+    try:
+        yield app, await app.store()
+    finally:
+        worker.stop()
+        await asyncio.wait_for(run, 20)
+        await app.stop()
+
+
+async def until(store: Store, job: rota.Enqueued, check: Callable[[JobRow], bool], *, seconds: float = 20) -> JobRow:
+    deadline = time.monotonic() + seconds
+    while True:
+        row = (await store.show(job.id))[0]
+        if check(row):
+            return row
+        assert time.monotonic() < deadline, f"the job stays {row.state}, {row.last_error}"
+        await asyncio.sleep(0.02)
+
+
+def ended(row: JobRow) -> bool:
+    return row.finished_at is not None
+
+
+def children() -> list[psutil.Process]:
+    return [p for p in psutil.Process().children(recursive=True) if "rota.queue.io.child" in " ".join(p.cmdline())]
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; whether its new parent has taken note of that is not the worker's to say."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+async def wait_for_file(path: Path) -> str:
+    deadline = time.monotonic() + 20
+    while not path.is_file() or not path.read_text():
+        assert time.monotonic() < deadline, "the handler did not begin"
+        await asyncio.sleep(0.02)
+    return path.read_text()
+
+
+async def test_a_child_answers_and_serves_again(migrated_dsn: str) -> None:
+    async with working(migrated_dsn, limit=1) as (app, store):
+        answers = []
+        for _ in range(2):
+            row = await until(store, await app.enqueue("obey", Order("answer")), ended)
+            assert row.state == "done"
+            answers.append(json.loads(row.result or "null"))
+        assert answers[0] == answers[1] == {"pid": answers[0]["pid"], "tries": 1}
+        assert answers[0]["pid"] != os.getpid()
+    assert children() == []
+
+
+@pytest.mark.parametrize(
+    ("do", "state", "tries", "error"),
+    [
+        ("raise", "failed", 2, "ValueError: as it was told (isolation_program.py:"),
+        ("fail", "failed", 1, "for good"),
+        ("not-json", "failed", 1, "The result cannot be stored: $ is a object"),
+        ("die", "failed", 2, "The child process ended in the middle of the job (exit status 9)"),
+    ],
+)
+async def test_how_a_job_in_a_child_can_fail(migrated_dsn: str, do: str, state: str, tries: int, error: str) -> None:
+    async with working(migrated_dsn, max_tries=2) as (app, store):
+        row = await until(store, await app.enqueue("obey", Order(do)), ended)
+        assert (row.state, row.tries) == (state, tries)
+        assert error in (row.last_error or "")
+        # The worker lives, and the next job finds a child.
+        assert (await until(store, await app.enqueue("obey", Order("answer")), ended)).state == "done"
+
+
+async def test_a_payload_that_does_not_fit_fails_at_once(migrated_dsn: str) -> None:
+    async with working(migrated_dsn) as (app, store):
+        row = await until(store, await app.enqueue("obey", {"do": 5}), ended)
+        assert (row.state, row.tries) == ("failed", 1)
+        assert "$.do" in (row.last_error or "")
+
+
+async def test_an_outcome_comes_through(migrated_dsn: str) -> None:
+    async with working(migrated_dsn) as (app, store):
+        row = await until(store, await app.enqueue("obey", Order("snooze")), lambda row: row.last_error == "later")
+        assert (row.state, row.tries) == ("queued", 0)
+        assert (row.run_after - row.now).total_seconds() > 500
+
+
+async def test_progress_of_a_child_moves_the_lease(migrated_dsn: str) -> None:
+    async with working(migrated_dsn, lease_s=1.5, heartbeat_s=0.3) as (app, store):
+        job = await app.enqueue("obey", Order("progress"))
+        await until(store, job, lambda row: bool(row.progress) and json.loads(row.progress)["fraction"] > 0.1)
+        row = await until(store, job, ended)
+        assert (row.state, row.tries, row.result) == ("done", 1, '"long"')
+
+
+async def test_cancel_asks_first(migrated_dsn: str, tmp_path: Path) -> None:
+    async with working(migrated_dsn) as (app, store):
+        job = await app.enqueue("obey", Order("wait-until-stopped", str(tmp_path / "begun")))
+        await wait_for_file(tmp_path / "begun")
+        assert await app.cancel(job.id) == "leased"
+        row = await until(store, job, ended, seconds=3)
+        assert row.state == "done", "the handler ended by itself, so its answer counts"
+
+
+async def test_a_stalled_tree_is_killed_whole(migrated_dsn: str, tmp_path: Path) -> None:
+    """The grandchild has left the process group and does not hear SIGTERM."""
+    async with working(migrated_dsn, lease_s=2, heartbeat_s=0.5, max_tries=1) as (app, store):
+        job = await app.enqueue("obey", Order("stubborn", str(tmp_path / "pid")))
+        grandchild = int(await wait_for_file(tmp_path / "pid"))
+        row = await until(store, job, ended)
+        assert row.state == "failed"
+        assert "made no progress" in (row.last_error or "")
+        assert is_gone(grandchild)
+        assert (await until(store, await app.enqueue("obey", Order("answer")), ended)).state == "done"
+
+
+async def test_a_stopping_worker_gives_the_job_back(migrated_dsn: str, tmp_path: Path) -> None:
+    async with working(migrated_dsn) as (app, _):
+        job = await app.enqueue("obey", Order("stubborn", str(tmp_path / "pid")))
+        grandchild = int(await wait_for_file(tmp_path / "pid"))
+    async with rota.App(settings=Settings(dsn=migrated_dsn)) as app:
+        row = (await (await app.store()).show(job.id))[0]
+    assert (row.state, row.tries) == ("queued", 0)
+    assert is_gone(grandchild)
+    assert children() == []
+
+
+def test_a_handler_that_no_child_can_import_is_refused() -> None:
+    app = rota.App(settings=Settings(dsn="postgresql:///none"))
+
+    @app.job(isolation="process")
+    def local(ctx: rota.Context) -> None: ...
+
+    with pytest.raises(rota.SettingsError, match="'local' has isolation='process', but its handler stands inside"):
+        _ = app.handlers
