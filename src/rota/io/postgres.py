@@ -142,8 +142,6 @@ _SESSION: Final = {
     # Each statement reaches its rows by an index. A plan that was made, and is kept, while a table was almost empty
     # would read it whole, for each row anew: seconds for one batch once a hundred thousand jobs wait.
     "enable_seqscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
 }
 
 

@@ -17,8 +17,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+import psutil
+
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
+from rota.io.kill import adopt_orphans, kill_orphans
 from rota.io.log import get_logger
 
 PR_SET_PDEATHSIG: Final = 1
@@ -54,6 +57,10 @@ class ProcessTree:
         self._restart = restart
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
+        self._counting = asyncio.Lock()
+        """Held while a child is started, so that it is not taken for somebody's orphan."""
+        self._others: set[int] = set()
+        """Children of this process that were there before: a database, say."""
 
     def pid(self, name: str) -> int | None:
         """The process id of a child that runs now."""
@@ -73,6 +80,8 @@ class ProcessTree:
 
         Raises: OSError if a child cannot be started; then no other is left running either.
         """
+        adopt_orphans()
+        self._others = {child.pid for child in psutil.Process().children()}
         keeping = [asyncio.create_task(self._keep(command)) for command in self._commands]
         try:
             statuses = await asyncio.gather(*keeping)
@@ -87,11 +96,14 @@ class ProcessTree:
         backoff = Backoff(Random(), first_s=0.5, cap_s=10)  # noqa: S311 - jitter
         while True:
             started = lease_clock()
-            child = await self._start(command)
-            self._children[command.name] = child
+            async with self._counting:
+                child = await self._start(command)
+                self._children[command.name] = child
             if self._stopping.is_set():
                 _signal(child, signal.SIGTERM)
             status = await self._wait(child)
+            if status != 0:
+                await self._kill_orphans(command.name)
             if self._stopping.is_set() and status == -signal.SIGTERM:
                 # It was told to stop before it could arrange for that.
                 return 0
@@ -104,6 +116,14 @@ class ProcessTree:
                 async with asyncio.timeout(backoff.next_s()):
                     await self._stopping.wait()
                     return 0
+
+    async def _kill_orphans(self, name: str) -> None:
+        """What a child had started goes on when it did not end in good order, while its jobs may start elsewhere."""
+        async with self._counting:
+            own = {child.pid for child in self._children.values() if child.returncode is None}
+            orphans = kill_orphans(but=own | self._others)
+        if orphans:
+            log.warning("what a process left behind was killed", name=name, pids=orphans)
 
     async def _start(self, command: Command) -> asyncio.subprocess.Process:
         with contextlib.ExitStack() as stack:

@@ -18,7 +18,7 @@ from rota.queue.kind import Kind
 from rota.queue.retry import Fixed
 
 if TYPE_CHECKING:
-    from rota.somewhere import OnlyForTheTypeChecker  # type: ignore[import-not-found]
+    from rota.somewhere import OnlyForTheTypeChecker
 
 
 def handler_of(function: Callable[..., Any], **options: Any) -> Handler:
@@ -196,7 +196,7 @@ def test_the_annotation_is_what_the_payload_becomes(payload_type: Any, text: str
 
 
 def test_the_name_of_the_type_is_enough() -> None:
-    def resize(ctx: "Nothing that exists", size: "Size") -> "nor this": ...  # type: ignore[valid-type,name-defined] # noqa: F722, F821
+    def resize(ctx: "Nothing that exists", size: "Size") -> "nor this": ...  # noqa: F722
 
     def resize_many(ctx: Any, sizes: "list[Size]", *, more: "OnlyForTheTypeChecker" = None) -> None: ...
 
@@ -247,7 +247,7 @@ def future() -> types.SimpleNamespace:
 
 def test_annotations_that_are_text_are_looked_up_where_the_function_stands(future: Any) -> None:
     assert handler_of(future.top).kind.payload_type is future.Size
-    wrapped = functools.wraps(future.top)(lambda *args: future.top(*args))
+    wrapped = functools.wraps(future.top)(lambda *args, **named: future.top(*args, **named))
     assert handler_of(wrapped).kind.payload_type is future.Size
 
 

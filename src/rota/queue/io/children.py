@@ -1,19 +1,16 @@
 """Warm child processes for jobs of `isolation="process"`: one job each at a time, killed as a whole tree and replaced.
 
-A child is a process group of its own. What it starts may leave the group (setsid), so a kill takes every descendant:
-the tree is read, stopped so that it cannot grow meanwhile, and killed from the leaves on.
+A child is a process group of its own.
 """
 
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import sys
 from typing import Final
 
-import psutil
-
+from rota.io.kill import kill_tree
 from rota.io.log import get_logger
 from rota.queue.child_messages import Frames, Message, Ready, Stop, frame
 
@@ -86,33 +83,6 @@ class Child:
         with contextlib.suppress(OSError):
             self._wire.close()
         await self._process.wait()
-
-
-def kill_tree(pid: int) -> None:
-    """Kills a process and all its descendants, also those that left its process group."""
-    try:
-        root = psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        return
-    found: dict[int, psutil.Process] = {}
-    # Stopped first, so that nothing new is born between the look and the kill; a second look finds late ones.
-    for _ in range(3):
-        try:
-            tree = [root, *root.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            break
-        new = [process for process in tree if process.pid not in found]
-        if not new:
-            break
-        for process in new:
-            found[process.pid] = process
-            with contextlib.suppress(psutil.Error):
-                process.suspend()
-    for process in reversed(found.values()):
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 class Children:

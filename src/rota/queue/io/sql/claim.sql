@@ -5,7 +5,7 @@
 --   $5 holder text, $6 now timestamptz or null for the database's clock.
 -- Rows: the claimed jobs, in no order; the caller sorts.
 -- Locks: the claimed rows, FOR UPDATE SKIP LOCKED; a row that another claim holds is passed over.
--- Index: open_jobs_next to find, open_jobs_pkey to update (an array of ids, and the settings of rota.io.postgres).
+-- Index: open_jobs_next to find, open_jobs_pkey to update (an array of ids whatever the statistics say).
 WITH asked AS MATERIALIZED (
     SELECT a.kind, a.free, a.lease_s, a.max_tries, coalesce($6::timestamptz, now()) AS now
     FROM unnest($1::text[], $2::integer[], $3::double precision[], $4::integer[]) AS a(kind, free, lease_s, max_tries)

@@ -5,7 +5,7 @@
 --   Instead of an array, null says for all: done, no error, no result, no wait.
 -- Rows: id, state of each job that was written; one that does not come back was refused: its lease is lost.
 -- Locks: the rows, in the order of the ids, as renew and release take them.
--- Index: open_jobs_pkey, one look for each id (the settings of rota.io.postgres keep it so);
+-- Index: open_jobs_pkey, one look for each id whatever the statistics say (the arrays, and rota.io.postgres);
 --   open_jobs_queued_key for a twin.
 WITH given AS MATERIALIZED (
     SELECT g.id, g.epoch, coalesce(g.outcome, 'done') AS outcome, g.error, g.result, coalesce(g.wait_s, 0) AS wait_s,
@@ -26,7 +26,7 @@ WITH given AS MATERIALIZED (
     ) AS locked
 ), ended AS (
     DELETE FROM :"schema".open_jobs AS j USING held
-    WHERE j.id = held.id AND held.next_state <> 'queued'
+    WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT held.id FROM held)) AND held.next_state <> 'queued'
     RETURNING j.*, held.next_state, held.error, held.result, held.now
 ), kept AS (
     INSERT INTO :"schema".ended_jobs
@@ -44,6 +44,6 @@ WITH given AS MATERIALIZED (
         run_after = held.now + make_interval(secs => held.wait_s),
         last_error = coalesce(held.error, j.last_error)
     FROM held
-    WHERE j.id = held.id AND held.next_state = 'queued'
+    WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT held.id FROM held)) AND held.next_state = 'queued'
 )
 SELECT held.id, held.next_state AS state FROM held

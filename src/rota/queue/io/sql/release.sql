@@ -4,7 +4,7 @@
 --   the place in line), $4 reasons text[] (null: keep last_error), $5 now timestamptz or null.
 -- Rows: id, state of each job that was written; one that does not come back was refused: its lease is lost.
 -- Locks: the rows, in the order of the ids, as renew and finish take them.
--- Index: open_jobs_pkey, one look for each id (the settings of rota.io.postgres keep it so);
+-- Index: open_jobs_pkey, one look for each id whatever the statistics say (the arrays, and rota.io.postgres);
 --   open_jobs_queued_key for a twin.
 WITH given AS MATERIALIZED (
     SELECT g.*, coalesce($5::timestamptz, now()) AS now
@@ -22,7 +22,7 @@ WITH given AS MATERIALIZED (
     ) AS locked
 ), ended AS (
     DELETE FROM :"schema".open_jobs AS j USING held
-    WHERE j.id = held.id AND held.next_state <> 'queued'
+    WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT held.id FROM held)) AND held.next_state <> 'queued'
     RETURNING j.*, held.next_state, held.reason, held.now
 ), kept AS (
     INSERT INTO :"schema".ended_jobs
@@ -41,6 +41,6 @@ WITH given AS MATERIALIZED (
         run_after = coalesce(held.now + make_interval(secs => held.wait_s), j.run_after),
         last_error = coalesce(held.reason, j.last_error)
     FROM held
-    WHERE j.id = held.id AND held.next_state = 'queued'
+    WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT held.id FROM held)) AND held.next_state = 'queued'
 )
 SELECT held.id, held.next_state AS state FROM held

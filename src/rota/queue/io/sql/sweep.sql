@@ -43,7 +43,8 @@ WITH clock AS MATERIALIZED (
     FROM (SELECT * FROM ran_out UNION SELECT * FROM unanswered) AS o CROSS JOIN clock
 ), ended AS (
     DELETE FROM :"schema".open_jobs AS j USING over
-    WHERE j.id = over.id AND over.next_state NOT IN ('queued', 'leased')
+    WHERE j.id = over.id AND j.id = ANY (ARRAY(SELECT over.id FROM over))
+      AND over.next_state NOT IN ('queued', 'leased')
     RETURNING j.*, over.next_state, over.error, over.now
 ), kept AS (
     INSERT INTO :"schema".ended_jobs
@@ -58,7 +59,7 @@ WITH clock AS MATERIALIZED (
     UPDATE :"schema".open_jobs AS j
     SET state = 'queued', lease_until = NULL, last_error = over.error
     FROM over
-    WHERE j.id = over.id AND over.next_state = 'queued'
+    WHERE j.id = over.id AND j.id = ANY (ARRAY(SELECT over.id FROM over)) AND over.next_state = 'queued'
 )
 SELECT over.id, over.kind, over.lease_epoch AS epoch, over.leased_by AS holder, over.next_state AS state, over.tries
 FROM over

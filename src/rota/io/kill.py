@@ -1,0 +1,63 @@
+"""Ends a process and everything that it started, also what has left its process group (setsid)."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from typing import Final
+
+import psutil
+
+PR_SET_CHILD_SUBREAPER: Final = 36
+LOOKS_MAX: Final = 3
+"""How often a tree is read before it is killed: what is stopped cannot grow, so the second look finds the late ones."""
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a process and all its descendants, also those that left its process group."""
+    try:
+        root = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return
+    found: dict[int, psutil.Process] = {}
+    # Stopped first, so that nothing new is born between the look and the kill; a second look finds late ones.
+    for _ in range(LOOKS_MAX):
+        try:
+            tree = [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            break
+        new = [process for process in tree if process.pid not in found]
+        if not new:
+            break
+        for process in new:
+            found[process.pid] = process
+            with contextlib.suppress(psutil.Error):
+                process.suspend()
+    for process in reversed(found.values()):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of whatever its descendants leave behind (Linux; elsewhere the system takes it)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill_orphans(*, but: set[int]) -> list[int]:
+    """Kills and reaps the children of this process that it did not start itself.
+
+    Args:
+        but: the process ids of those that it did start.
+
+    Returns: the process ids of the others.
+    """
+    orphans = [child.pid for child in psutil.Process().children() if child.pid not in but]
+    for pid in orphans:
+        kill_tree(pid)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+    return orphans

@@ -1,0 +1,125 @@
+"""The program of `test_worker_faults.py`: each kind is one sort of work or of trouble.
+
+Handlers record their steps in the folder that FAULTS_RECORDS names, where a test also puts files that they wait for.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.records import END, MOVE, START, STOPPED, Recorder
+
+import rota
+from rota.io import postgres
+
+LEASE_S = 1.5
+HEARTBEAT_S = 0.4
+SOON = rota.Fixed(0.1)
+STEP_S = 0.03
+
+app = rota.App()
+folder = Path(os.environ["FAULTS_RECORDS"])
+recorder = Recorder(folder)
+
+if "FAULTS_COMMAND_TIMEOUT_S" in os.environ:
+    # How long a statement may go unanswered: a test does not wait for the real time.
+    postgres.COMMAND_TIMEOUT_S = float(os.environ["FAULTS_COMMAND_TIMEOUT_S"])
+
+
+@dataclass
+class Work:
+    """How long to work: for some seconds, or until a file of this name is there."""
+
+    seconds: float = 60.0
+    until: str | None = None
+    progress: bool = True
+    deaf: bool = False
+    """Does not look whether it should stop, and swallows what tells it so."""
+
+    def done(self, began: float) -> bool:
+        """Whether the work is done."""
+        return time.monotonic() - began > self.seconds or (self.until is not None and (folder / self.until).exists())
+
+
+@app.job(limit=20, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
+async def work(ctx: rota.Context, job: Work) -> str:
+    """Works in small steps."""
+    recorder.note(START, ctx.job)
+    began = time.monotonic()
+    try:
+        while not job.done(began):
+            await asyncio.sleep(STEP_S)
+            recorder.note(MOVE, ctx.job)
+            if job.progress:
+                ctx.progress()
+    except BaseException:
+        recorder.note(STOPPED, ctx.job)
+        raise
+    recorder.note(END, ctx.job)
+    return f"by {os.getpid()}"
+
+
+@app.job(limit=20, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
+def plain(ctx: rota.Context, job: Work) -> str | None:
+    """The same in a thread."""
+    recorder.note(START, ctx.job)
+    began = time.monotonic()
+    while not job.done(began):
+        time.sleep(STEP_S)
+        if job.progress:
+            ctx.progress()
+        if ctx.should_stop and not job.deaf:
+            recorder.note(STOPPED, ctx.job)
+            return None
+        recorder.note(MOVE, ctx.job)
+    recorder.note(END, ctx.job)
+    return f"by {os.getpid()}"
+
+
+@app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=3, retry=SOON)
+async def deadly(ctx: rota.Context) -> None:
+    """Kills its own process, as the kernel does where memory runs out."""
+    recorder.note(START, ctx.job)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=1, retry=SOON)
+async def blocker(ctx: rota.Context) -> None:
+    """Blocks the event loop, busily: the clock and a lock are all that others get of the interpreter."""
+    recorder.note(START, ctx.job)
+    while True:
+        time.monotonic()
+
+
+@app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=2, retry=SOON)
+async def idler(ctx: rota.Context) -> None:
+    """Waits, and never says that it made progress."""
+    recorder.note(START, ctx.job)
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        recorder.note(STOPPED, ctx.job)
+        raise
+
+
+@app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=1, retry=SOON)
+async def stubborn(ctx: rota.Context) -> None:
+    """Swallows whatever tells it to stop."""
+    recorder.note(START, ctx.job)
+    while True:
+        try:
+            await asyncio.sleep(STEP_S)
+            recorder.note(MOVE, ctx.job)
+        except BaseException:
+            recorder.note(STOPPED, ctx.job)
+
+
+@app.job(limit=5, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=100, retry=SOON)
+async def tiny(ctx: rota.Context) -> None:
+    """Hardly anything."""
+    recorder.note(START, ctx.job)
+    await asyncio.sleep(0)
+    recorder.note(END, ctx.job)

@@ -1,0 +1,169 @@
+"""Logs: one line for each event, and no secret in any."""
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from rota.io import log
+from rota.io.log import redact
+from rota.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def unset() -> Iterator[None]:
+    """Leaves the process as it was."""
+    root = logging.getLogger()
+    before = list(root.handlers), root.level
+    yield
+    root.handlers[:], root.level = before
+    structlog.reset_defaults()
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """What was logged, as JSON, by line."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    return [json.loads(line) for line in err.splitlines()]
+
+
+# --- secrets ---
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://app:hunter2@db:5432/shop", "postgresql://app:…@db:5432/shop"),
+        ("POSTGRES://app:hunter2@db/shop", "POSTGRES://app:…@db/shop"),
+        ("redis://:hunter2@cache", "redis://:…@cache"),
+        ("postgresql+asyncpg://app:hunter2@db", "postgresql+asyncpg://app:…@db"),
+        ("at postgresql://app:hun@ter/2?x@db/shop, it says", "at postgresql://app:…@db/shop, it says"),
+        ("two: a://u:hunter2@h b://u:hunter2@h", "two: a://u:…@h b://u:…@h"),
+        ("'a://u:hunter2@h' and \"b://u:hunter2@h\"", "'a://u:…@h' and \"b://u:…@h\""),
+        ("https://s3/file.mp4?X-Amz-Signature=hunter2&x=1 failed", "https://s3/file.mp4?… failed"),
+        ("<https://s3/a?hunter2>", "<https://s3/a?…>"),
+        ("postgresql://db/shop?user=app&password=hunter2", "postgresql://db/shop?…"),
+        ("host=db password=hunter2 user=app", "host=db password=… user=app"),
+        ("host=db sslpassword = 'hunter2 and more' user=app", "host=db sslpassword = … user=app"),
+    ],
+)
+def test_secrets_are_taken_out_and_the_rest_stays(text: str, shown: str) -> None:
+    assert redact(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a plain line", "postgresql://app@db:5432/shop", "https://site/page#part", "who? me@home", "12:30 a:b@c"],
+)
+def test_what_has_no_secret_stays_as_it_is(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_a_long_line_is_redacted_in_no_time() -> None:
+    # Quadratic time would show here as minutes.
+    assert redact("a://" * 20_000 + "x" * 100_000).count("a://") == 20_000
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_no_field_and_no_traceback_holds_a_secret(log_format: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup(Settings(log_format=log_format))
+    address = "postgresql://app:hunter2@db/shop"
+    try:
+        local = f"password {address}"
+        raise ValueError(f"cannot reach {local[9:]}")
+    except ValueError as error:
+        log.get_logger("rota.test").warning(
+            f"away: {address}", text=address, many=[address, {"deep": (address,)}], error=error, exc_info=error
+        )
+    said = capsys.readouterr().err
+    assert "hunter2" not in said
+    assert said.count("app:…@db/shop") == 6
+    assert "ValueError: cannot reach" in said
+
+
+# --- lines ---
+
+
+def test_a_line_is_one_object_with_name_fields_level_and_time(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup(Settings(log_format="json"))
+    log.get_logger("rota.test").warning("job stalled", kind="build", epoch=3, wait_s=0.5, last=None, done=False)
+    (line,) = lines(capsys)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "job stalled", "logger_name": "rota.test", "level": "warning",
+        "kind": "build", "epoch": 3, "wait_s": 0.5, "last": None, "done": False,
+    }  # fmt: skip
+
+
+def test_text_of_any_kind_stays_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup(Settings(log_format="json"))
+    log.get_logger("rota.test").info("two\nlines", text="a\nb\u2028c\x1b[31m\0", more={"x\ny": {1, 2}})
+    (line,) = lines(capsys)
+    assert line["event"] == "two\nlines"
+    assert line["text"] == "a\nb\u2028c\x1b[31m\0"
+    assert line["more"] == {"x\ny": "{1, 2}"}
+
+
+def test_a_traceback_is_a_field(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup(Settings(log_format="json"))
+    try:
+        raise KeyError("k")
+    except KeyError:
+        log.get_logger("rota.test").exception("it failed")
+    (line,) = lines(capsys)
+    assert line["level"] == "error"
+    assert line["exception"].splitlines()[-1] == "KeyError: 'k'"
+
+
+def test_the_level_of_the_settings_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup(Settings(log_format="json", log_level="warning"))
+    logger = log.get_logger("rota.test")
+    logger.debug("a")
+    logger.info("b")
+    logger.warning("c")
+    logger.error("d")
+    assert [line["event"] for line in lines(capsys)] == ["c", "d"]
+
+
+def test_a_logger_from_before_the_setup_follows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = log.get_logger("rota.early")
+    log.setup(Settings(log_format="json"))
+    logger.info("later")
+    assert [line["event"] for line in lines(capsys)] == ["later"]
+
+
+def test_without_a_terminal_auto_is_json_and_text_is_text_without_colour(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup(Settings())
+    log.get_logger("rota.test").info("one")
+    assert [line["event"] for line in lines(capsys)] == ["one"]
+    log.setup(Settings(log_format="text"))
+    log.get_logger("rota.test").info("two", kind="build")
+    said = capsys.readouterr().err
+    assert "two" in said and "kind=build" in said and "\x1b" not in said
+
+
+def test_lines_of_other_libraries_have_the_same_form() -> None:
+    program = (
+        "import logging; from rota.io import log; from rota.settings import Settings\n"
+        "log.setup(Settings(log_format='json'))\n"
+        "logging.getLogger('asyncpg').warning('lost %s', 'a://u:hunter2@h')\n"
+        "logging.getLogger('asyncpg').info('not this')\n"
+        "try: 1 / 0\n"
+        "except ZeroDivisionError: logging.getLogger('shop').exception('failed')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    first, second = map(json.loads, done.stderr.splitlines())
+    assert (first["event"], first["level"], first["logger_name"]) == ("lost a://u:…@h", "warning", "asyncpg")
+    assert second["event"] == "failed" and second["exception"].endswith("ZeroDivisionError: division by zero")
+
+
+def test_a_program_that_logs_in_its_own_way_goes_on_doing_so() -> None:
+    own = logging.NullHandler()
+    logging.getLogger().handlers[:] = [own]
+    log.setup(Settings())
+    assert logging.getLogger().handlers == [own]
