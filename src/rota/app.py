@@ -22,7 +22,7 @@ from rota.ids import JobId
 from rota.io import migrate
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import Database, Target, statement
-from rota.queue.handler import Handler, make_handler
+from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io import bulk, callers
 from rota.queue.io.store import Store, many_jobs, one_job
 from rota.queue.io.worker import Worker, WorkerOptions
@@ -65,7 +65,7 @@ class App:
         """Puts settings over those of the file and the environment, as a command line does; before the first use."""
         self._flags = {**self._flags, **{name: value for name, value in flags.items() if value is not None}}
         if self._given is not None:
-            self._given = replace(self._given, **flags)
+            self._given = replace(self._given, **{name: value for name, value in flags.items() if value is not None})
         for cached in ("settings", "handlers"):
             self.__dict__.pop(cached, None)
         return self
@@ -107,12 +107,14 @@ class App:
 
         Args:
             name: the kind; else the function's name.
-            limit: jobs of this kind at once on one server; 0 keeps it off. Settings (ROTA_LIMIT_<KIND>) go first.
+            limit: jobs of this kind at once in one worker process; 0 keeps it off.
+                Settings (ROTA_LIMIT_<KIND>) go first.
             lease_s: how long a job may go without progress, in seconds.
             heartbeat_s: how often its progress is written; at most half the lease.
             max_tries: tries before it fails.
             retry: how long to wait after a failed try: `rota.Fixed(…)`, `rota.Exponential(…)`.
-            isolation: `async` or `thread`; `auto` takes what the function is.
+            isolation: `process` runs a plain function in a child process that can be killed; `auto` runs an async one
+                in the event loop and a plain one in a thread.
             payload: the type to decode into; else the annotation of the second parameter.
 
         Raises: SettingsError if two functions want the same kind; other faults show when the app is first used.
@@ -135,6 +137,8 @@ class App:
                 },
             )  # fmt: skip
             self._kinds[function] = kind
+            if payload is not Any:
+                setattr(function, PAYLOAD_TYPE, payload)
             self.__dict__.pop("handlers", None)
             return function
 

@@ -35,7 +35,7 @@ class Settings:
         job_pool_size: database connections of one worker process for claims, completions and polls, 2 to 100.
         pool_size: connections for the enqueues and look-ups of a program, 1 to 100.
         lease_s, heartbeat_s, max_tries, limit: what a kind uses that does not say otherwise.
-        limits: jobs of a kind at once on one server, by kind (`ROTA_LIMIT_<KIND>`); 0 keeps the kind off.
+        limits: jobs of a kind at once in one worker process, by kind (`ROTA_LIMIT_<KIND>`); 0 keeps the kind off.
         poll_s: how often an idle worker looks, 0.05 to 60 seconds.
         stop_grace_s: how long a stopping worker lets its jobs go on, 0 to 3,600 seconds.
         keep_days: how long ended jobs stay, 0.001 to 3,650 days.

@@ -125,7 +125,7 @@ async def test_cancel_asks_first(migrated_dsn: str, tmp_path: Path) -> None:
         await wait_for_file(tmp_path / "begun")
         assert await app.cancel(job.id) == "leased"
         row = await until(store, job, ended, seconds=3)
-        assert row.state == "done", "the handler ended by itself, so its answer counts"
+        assert (row.state, row.result) == ("cancelled", None), "what it returned once it knew is no result"
 
 
 async def test_a_stalled_tree_is_killed_whole(migrated_dsn: str, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def worker(  # noqa: PLR0917 - the options of a command
 def worker_commands(program: str, *, count: int, dsn: str, schema: str) -> list[Command]:
     """The commands of `count` worker processes of one program, for this database and this schema."""
     environ = {"ROTA_DSN": dsn, "ROTA_SCHEMA": schema}
-    argv = [sys.executable, "-m", "rota.cli.main", "worker", "--supervised", program]
+    argv = [sys.executable, "-P", "-m", "rota.cli.main", "worker", "--supervised", program]
     return [Command(f"worker {number}", argv, environ) for number in range(1, count + 1)]
 
 

@@ -7,6 +7,7 @@ leaves files in that folder and nothing running.
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -278,13 +279,13 @@ def _report(
         soft_wrap=True,
     )
     page = folder / "results" / "index.html"
-    rota, dsn = _rota_command(), f"embedded:{folder / 'postgres'}"
+    rota, dsn = _rota_command(), shlex.quote(f"embedded:{folder / 'postgres'}")
     shown = next((row for row in rows if row.tries > 1), rows[0])
     console.print(f"\nResults: {page}\n\nLook further:", soft_wrap=True)
     for command in (
-        f"{rota} jobs list --dsn '{dsn}'",
-        f"{rota} jobs show {str(shown.id)[:18]} --dsn '{dsn}'",
-        f"{rota} dev --folder '{folder / 'postgres'}'",
+        f"{rota} jobs list --dsn {dsn}",
+        f"{rota} jobs show {str(shown.id)[:18]} --dsn {dsn}",
+        f"{rota} dev --folder {shlex.quote(str(folder / 'postgres'))}",
     ):
         console.print(f"  {command}", soft_wrap=True)
 

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rota.io.terminal import STATE_STYLES, duration
+from rota.io.terminal import STATE_STYLES, duration, plain
 from rota.queue.job import ENDED, JobRow, State
 
 BAR_WIDTH: Final = 16
@@ -63,7 +63,7 @@ class LiveView:
         room = max(3, self.console.height - 4)
         for row in sorted(rows, key=lambda row: (row.state in ENDED, row.state is State.QUEUED, row.id))[:room]:
             jobs.add_row(
-                Text(self.files[str(row.id)]),
+                plain(self.files[str(row.id)]),
                 row.kind.replace("_", " "),
                 Text(row.state, style=STATE_STYLES[row.state]),
                 _how_far(row),
@@ -75,7 +75,7 @@ class LiveView:
         self._live.update(Group(jobs, Text(), overall), refresh=True)
 
     def say(self, text: str) -> None:
-        self._live.console.print(text)
+        self._live.console.print(plain(text))
 
     def close(self) -> None:
         self._live.stop()
@@ -104,10 +104,10 @@ class PlainView:
                 facts.append(duration((row.finished_at - row.started_at).total_seconds()))
             elif row.last_error:
                 facts.append(row.last_error)
-            self.console.print("  ".join(facts), soft_wrap=True)
+            self.console.print(Text("  ").join(map(plain, facts)), soft_wrap=True)
 
     def say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True)
+        self.console.print(plain(text), soft_wrap=True)
 
     def close(self) -> None:
         return

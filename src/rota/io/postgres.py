@@ -173,6 +173,11 @@ def translated(error: Exception, target: Target) -> Exception:
             return SchemaError(
                 f"The schema {target.schema!r} in {target.shown} is missing or incomplete. Run: rota migrate up"
             )
+        case asyncpg.InsufficientPrivilegeError():
+            return DatabaseError(
+                f"The database at {target.shown} does not allow this user to do that: {error}. "
+                "docs/OPERATING.md lists the grants that each role needs."
+            )
         case asyncpg.ProtocolViolationError() if "startup parameter" in str(error):
             return SettingsError(
                 f"A connection pooler at {target.shown} refuses startup parameters. "

@@ -34,7 +34,7 @@ class _Out(Console):
         has_enough()
 
 
-out = _Out(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+out = _Out(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def has_enough() -> NoReturn:

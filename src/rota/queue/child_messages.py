@@ -31,6 +31,14 @@ class Target(Struct, frozen=True):
     main_path: str | None = None
 
 
+class Begin(Struct, frozen=True, tag=True):
+    """To the child, first: where modules are found, and how to log (None: as the program's own code says)."""
+
+    sys_path: list[str]
+    log_format: str | None = None
+    log_level: str = "info"
+
+
 class Run(Struct, frozen=True, tag=True):
     """To the child: run this job."""
 
@@ -73,18 +81,19 @@ class Moved(Struct, frozen=True, tag=True):
 
 
 class Ended(Struct, frozen=True, tag=True):
-    """To the worker: how the handler ended. One of: a result (JSON text), an outcome, an error, a payload that does
-    not fit."""
+    """To the worker: how the handler ended. One of: a result (JSON text), an outcome, an error, or an error that no
+    later try can change (`final`). `told`: it had seen that it should stop."""
 
     result: str | None = None
     outcome: str | None = None
     facts: dict[str, Any] = {}
     error: str | None = None
     traceback: str | None = None
-    unfit: bool = False
+    final: bool = False
+    told: bool = False
 
 
-Message = Run | Stop | Ready | Moved | Ended
+Message = Begin | Run | Stop | Ready | Moved | Ended
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)
 _OUTCOMES: Final = {outcome.__name__: outcome for outcome in HandlerOutcome.__args__}

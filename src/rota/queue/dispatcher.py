@@ -116,7 +116,7 @@ def settle(job: ClaimedJob, *, kind: Kind, returned: Any, random: Random) -> Fin
 
 def settle_child(job: ClaimedJob, *, kind: Kind, ended: Ended, random: Random) -> Finish | Release:
     """Decides what becomes of a job that a child process ran, from what the child said at its end."""
-    if ended.unfit:
+    if ended.final:
         return Finish(job.lease, Outcome.FAILED, error=cut_text(ended.error or ""))
     if ended.error is not None:
         return failed_try(job, kind=kind, error=ended.error, random=random)
@@ -189,7 +189,7 @@ def describe_error(error: BaseException) -> str:
     """One line for last_error: the type, the message and the place, such as `ValueError: no frame (shop.py:12)`."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    message = str(error).strip()
+    message = " ".join(str(error).split())
     return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
 
 

@@ -16,6 +16,9 @@ from rota.errors import SettingsError
 from rota.queue import payload as payloads
 from rota.queue.kind import Kind
 
+PAYLOAD_TYPE = "__rota_payload__"
+"""The attribute of a function that keeps a payload type given to the decorator, so that a child process finds it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Handler:

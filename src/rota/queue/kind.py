@@ -20,7 +20,7 @@ HEARTBEAT_S: Final = 30.0
 MAX_TRIES: Final = 3
 """Seed 003."""
 LIMIT: Final = 10
-"""Jobs of one kind at once on one server where nothing else is said."""
+"""Jobs of one kind at once in one worker process where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Kind:
 
     Attributes:
         name: 1 to 200 characters.
-        limit: jobs of this kind at once on one server; 0 keeps the kind off it.
+        limit: jobs of this kind at once in one worker process; 0 keeps the kind off it.
         lease_s: how long a job may go without progress, 1 to 86,400 seconds.
         heartbeat_s: how often progress is written; at most half the lease.
         max_tries: tries before the job fails, 1 to 1,000.

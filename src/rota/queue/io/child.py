@@ -17,9 +17,10 @@ from functools import cache
 from typing import Any
 
 from rota.errors import PayloadError
+from rota.io import log
 from rota.queue import dispatcher
-from rota.queue.child_messages import Ended, Frames, Moved, Ready, Run, Stop, Target, frame, outcome_message
-from rota.queue.handler import Handler, make_handler
+from rota.queue.child_messages import Begin, Ended, Frames, Moved, Ready, Run, Stop, Target, frame, outcome_message
+from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io.context import Context
 from rota.queue.job import HandlerOutcome
 from rota.queue.kind import Kind
@@ -36,10 +37,13 @@ class Host:
         self._wire = wire
         self._stopping = stopping
         self._lock = threading.Lock()
+        self.told = False
+        """The handler has seen that it should stop."""
 
-    def must_stop(self) -> bool:
+    def told_to_stop(self) -> bool:
         """Whether the worker wants the job to end."""
-        return self._stopping.is_set()
+        self.told = self.told or self._stopping.is_set()
+        return self.told
 
     def progressed(self, progress: Any | None) -> bool:
         """Tells the worker that the job moved."""
@@ -96,6 +100,10 @@ def _read(wire: socket.socket, stopping: threading.Event, orders: _Orders) -> No
     while data := wire.recv(READ_BYTES):
         for message in frames.feed(data):
             match message:
+                case Begin():
+                    sys.path[:] = message.sys_path
+                    if message.log_format is not None:
+                        log.setup_as(message.log_format, message.log_level)
                 case Run():
                     orders.put(message)
                 case Stop():
@@ -114,16 +122,18 @@ def _run(order: Run, host: Host) -> Ended:
     try:
         payload = handler.decode(order.payload)
     except PayloadError as error:
-        return Ended(error=str(error), unfit=True)
+        return Ended(error=str(error), final=True)
+    host.told = False
     try:
         returned = handler.call(Context(order.job(), payload, host=host), payload)
-        if isinstance(returned, HandlerOutcome):
-            return outcome_message(returned)
-        return Ended(result=None if returned is None else encode(returned, what="result"))
-    except PayloadError as error:
-        return Ended(error=str(error), unfit=True)
     except BaseException as error:
         return _failed(error)
+    if isinstance(returned, HandlerOutcome):
+        return outcome_message(returned)
+    try:
+        return Ended(result=None if returned is None else encode(returned, what="result"), told=host.told)
+    except PayloadError as error:
+        return Ended(error=str(error), final=True, told=host.told)
 
 
 def _failed(error: BaseException, head: str = "") -> Ended:
@@ -139,7 +149,8 @@ def _handler(target: Target, kind: str) -> Handler:
         found = importlib.import_module(target.module)
         for part in target.name.split("."):
             found = getattr(found, part)
-    return make_handler(found, kind=Kind(name=kind, isolation="process"))
+    payload_type = getattr(found, PAYLOAD_TYPE, Any)
+    return make_handler(found, kind=Kind(name=kind, isolation="process", payload_type=payload_type))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import sys
 from typing import Final
 
 from rota.io.kill import kill_tree
-from rota.io.log import get_logger
-from rota.queue.child_messages import Frames, Message, Ready, Stop, frame
+from rota.io.log import get_logger, log_settings
+from rota.queue.child_messages import Begin, Frames, Message, Ready, Stop, frame
 
 START_S_MAX: Final = 30.0
 """How long a child may take to be ready; one that hangs while it starts is killed."""
@@ -127,14 +127,14 @@ class Children:
         ours.setblocking(False)
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "rota.queue.io.child", str(theirs.fileno()), str(os.getpid()),
+                # -P: a file of the working folder must not stand in for a module that Rota needs.
+                sys.executable, "-P", "-m", "rota.queue.io.child", str(theirs.fileno()), str(os.getpid()),
                 pass_fds=(theirs.fileno(),), start_new_session=True, stdin=asyncio.subprocess.DEVNULL,
-                # What the program could import, its child can.
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             )  # fmt: skip
         child = Child(process, ours)
         self._all.add(child)
         try:
+            await child.send(frame(_begin()))
             async with asyncio.timeout(START_S_MAX):
                 while not any(isinstance(message, Ready) for message in await child.messages()):
                     pass
@@ -145,3 +145,9 @@ class Children:
             await self._discard(child)
             raise
         return child
+
+
+def _begin() -> Begin:
+    """What the program could import, and how it logs, its children can and do."""
+    log_format, log_level = log_settings()
+    return Begin([path or os.getcwd() for path in sys.path], log_format, log_level)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rota.errors import LeaseLost
 from rota.ids import JobId
-from rota.io.log import get_logger
+from rota.io.log import Events, get_logger
 from rota.queue.job import ClaimedJob
 from rota.queue.payload import cut_text, encode
 
@@ -17,8 +17,8 @@ from rota.queue.payload import cut_text, encode
 class Host(Protocol):
     """What runs the job, as its context sees it."""
 
-    def must_stop(self) -> bool:
-        """Whether the job has to end."""
+    def told_to_stop(self) -> bool:
+        """Whether the job has to end; if so, the handler knows it from now on."""
         ...
 
     def progressed(self, progress: Any | None) -> bool:
@@ -63,12 +63,13 @@ class Context:
     def should_stop(self) -> bool:
         """True once the worker wants this job to end: its lease is over, or somebody cancelled it.
 
-        A coroutine is stopped anyway; a thread has to look here now and then.
+        A coroutine is stopped anyway; a thread or a child process has to look here now and then, and should return
+        soon: whatever it returns then, but for an outcome, is not taken for the job's result.
         """
-        return self._host.must_stop()
+        return self._host.told_to_stop()
 
     @property
-    def log(self) -> Any:
+    def log(self) -> Events:
         """A logger whose lines carry the job's id and kind."""
         return get_logger("rota.job").bind(job_id=str(self.job.id), kind=self.job.kind, epoch=self.job.lease.epoch)
 
@@ -93,6 +94,6 @@ class Context:
                 progress["text"] = cut_text(text, bytes_max=2000)
             if facts:
                 encode(facts, what="progress", bytes_max=64 * 1024)
-        if self._host.must_stop() or not self._host.progressed(progress):
+        if self._host.told_to_stop() or not self._host.progressed(progress):
             raise LeaseLost(f"Job {self.job.id} must stop: its lease is over, or somebody cancelled it.")
         return _NOTED

@@ -27,7 +27,7 @@ from rota.queue.io.completer import Write
 from rota.queue.io.heart import FENCE_WAIT_S, Last
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.running import Running, Stopped, run_in_child
-from rota.queue.job import ClaimedJob
+from rota.queue.job import ClaimedJob, HandlerOutcome
 
 TURN_S: Final = 0.005
 """How long jobs that never wait may keep the event loop before others get a turn."""
@@ -147,6 +147,10 @@ class Crew:
     def last_words(self, stuck: Lease) -> Last:
         """What to write before this process ends because of that job."""
         last = Last([], [])
+        running = self._running.get(stuck.job_id)
+        if running is not None and not running.in_thread and self._leases.stepping is not None:
+            # The event loop is blocked, and not by the job whose lease happens to end first.
+            stuck = self._leases.stepping
         for running in list(self._running.values()):
             job = running.job
             if job.lease == stuck:
@@ -217,6 +221,8 @@ class Crew:
                 error=described, exc_info=error,
             )  # fmt: skip
             return dispatcher.failed_try(job, kind=handler.kind, error=described, random=self._random)
+        if running.told and not isinstance(returned, HandlerOutcome):
+            return self._stopped(running)
         return dispatcher.settle(job, kind=handler.kind, returned=returned, random=self._random)
 
     async def _child_outcome(self, running: Running) -> Write | None:
@@ -228,9 +234,9 @@ class Crew:
             if running.must_stop():
                 return self._stopped(running)
             ended = Ended(error=str(error) or "The job was cancelled by its worker")
-        if ended.error is not None and running.must_stop():
+        if running.must_stop() and (ended.error is not None or ended.told):
             return self._stopped(running)
-        if ended.error is not None and not ended.unfit:
+        if ended.error is not None and not ended.final:
             log.warning(
                 "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
                 error=ended.error, traceback=ended.traceback,

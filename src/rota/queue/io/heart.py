@@ -30,6 +30,8 @@ FENCE_EXIT: Final = 70
 """The exit status of a process that ended itself to keep I2 (EX_SOFTWARE of sysexits.h)."""
 FENCE_WAIT_S: Final = 2.0
 """Jobs given back by a process that is about to end may start again after this: it must be gone by then."""
+LOG_EVERY: Final = 10
+"""Of renewals that fail in a row, one in so many is logged."""
 LOOK_MAX_S: Final = 0.5
 LOOK_MIN_S: Final = 0.01
 
@@ -78,6 +80,7 @@ class Heart:
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
         self._renewing: asyncio.Task[None] | None = None
+        self._failures = 0
 
     def start(self) -> None:
         """Starts the thread."""
@@ -129,7 +132,9 @@ class Heart:
         try:
             kept = await store.renew(renewals)
         except (RotaError, OSError) as error:
-            log.warning("heartbeats could not be written", jobs=len(renewals), error=str(error))
+            if self._failures % LOG_EVERY == 0:
+                log.warning("heartbeats could not be written", jobs=len(renewals), error=str(error))
+            self._failures += 1
             with self._leases.lock:
                 self._leases.book.unanswered(renewals, now=lease_clock())
         except Exception:
@@ -138,6 +143,7 @@ class Heart:
             with self._leases.lock:
                 self._leases.book.unanswered(renewals, now=lease_clock())
         else:
+            self._failures = 0
             with self._leases.lock:
                 lost = self._leases.book.renewed(renewals, kept=kept, now=lease_clock())
             for lease in lost:
@@ -162,7 +168,7 @@ class Heart:
                 await store.release(last.releases)
         except (RotaError, OSError) as error:
             # The leases run out by themselves; what may not happen is that this process lives on.
-            log.error("jobs could not be given back before the end", error=str(error))
+            log.error("jobs could not be given back before the end", error=str(error) or "no time was left")
         finally:
             sys.stderr.flush()
             os._exit(FENCE_EXIT)

@@ -14,6 +14,8 @@ class GuardedBook:
 
     book: LeaseBook = field(default_factory=LeaseBook)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    stepping: Lease | None = None
+    """The job whose coroutine the event loop steps at this moment."""
 
     def progressed(self, lease: Lease, progress: Any | None) -> bool:
         """See LeaseBook.progressed."""

@@ -43,13 +43,14 @@ class Running:
         in_thread: it runs in a thread.
         child: the child process that runs it.
         started: its handler has been called.
+        told: its handler has seen that it should stop.
         stop_seen_at: when the event loop last took up an order to stop it; the heart reads whether the loop lives.
         task: the task that steps it now.
     """
 
     __slots__ = (
         "_leases", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job", "loss", "started",
-        "stop_seen_at", "task",
+        "stop_seen_at", "task", "told",
     )  # fmt: skip
 
     def __init__(self, job: ClaimedJob, handler: Handler, *, held: Held, leases: GuardedBook) -> None:
@@ -61,6 +62,7 @@ class Running:
         self.cancel_asked = False
         self.given_back = False
         self.in_thread = False
+        self.told = False
         self.child: Child | None = None
         self.started = False
         self.stop_seen_at: float | None = None
@@ -74,6 +76,11 @@ class Running:
         return (
             self.loss is not None or self.cancel_asked or self.given_back or lease_clock() >= self.held.deadline
         )  # fmt: skip
+
+    def told_to_stop(self) -> bool:
+        """The same, asked by the handler: what it returns afterwards is no result."""
+        self.told = self.told or self.must_stop()
+        return self.told
 
     def progressed(self, progress: Any | None) -> bool:
         """Notes that the job moved; False if its lease is gone."""
@@ -105,7 +112,8 @@ class Running:
         """
         context = Context(self.job, payload, host=self)
         if self.handler.is_async:
-            return await _Stepped(variables.run(self.handler.call, context, payload), self.held, variables, waits)
+            coroutine = variables.run(self.handler.call, context, payload)
+            return await _Stepped(coroutine, self.held, variables, waits, self._leases)
         self.in_thread = True
         waits()
         call = asyncio.get_running_loop().run_in_executor(threads, variables.run, self._call_in_thread, context)
@@ -162,24 +170,40 @@ def target_of(function: Callable[..., Any]) -> Target:
 class _Stepped:
     """Steps a handler's coroutine, and looks at its lease before each step but the first."""
 
-    __slots__ = ("_coroutine", "_held", "_variables", "_waits")
+    __slots__ = ("_coroutine", "_held", "_leases", "_variables", "_waits")
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, Any], held: Held, variables: Variables, waits: Callable[[], None]
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        held: Held,
+        variables: Variables,
+        waits: Callable[[], None],
+        leases: GuardedBook,
     ) -> None:
         self._coroutine = coroutine
         self._held = held
         self._variables = variables
         self._waits = waits
+        self._leases = leases
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        run, step, value, told = self._variables.run, self._coroutine.send, None, False
-        try:
-            awaited = run(step, value)
-        except StopIteration as end:
-            return end.value
-        self._waits()
+        run, leases, lease = self._variables.run, self._leases, self._held.lease
+        step, value, told, first = self._coroutine.send, None, False, True
         while True:
+            # If this step never ends, the heart reads here whose it is.
+            leases.stepping = lease
+            try:
+                awaited = run(step, value)
+            except StopIteration as end:
+                return end.value
+            finally:
+                leases.stepping = None
+            if told:
+                # It was told to stop and wants to go on: it never gets another step.
+                raise Stopped
+            if first:
+                first = False
+                self._waits()
             try:
                 value = yield awaited
                 step = self._coroutine.send
@@ -187,10 +211,3 @@ class _Stepped:
                 step, value = self._coroutine.throw, thrown
             if lease_clock() >= self._held.deadline:
                 step, value, told = self._coroutine.throw, Stopped(), True
-            try:
-                awaited = run(step, value)
-            except StopIteration as end:
-                return end.value
-            if told:
-                # It was told to stop and wants to go on: it never gets another step.
-                raise Stopped

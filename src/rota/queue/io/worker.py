@@ -298,6 +298,8 @@ class Worker:
     def _on_written(self, written: list[tuple[Write, State | None]]) -> None:
         self._leases.drop([write.lease for write, _ in written])
         for write, state in written:
+            if state is State.FAILED and isinstance(write, Finish):
+                log.warning("job failed", job_id=str(write.lease.job_id), error=write.error)
             if state is None:
                 log.warning("job lost its lease to another server; stopped here", job_id=str(write.lease.job_id))
         if self._more:
