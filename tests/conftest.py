@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from rota.io.migrate import up
+from rota.io.postgres import Target
 from tests.postgres_servers import (
     ALL_SERVERS,
     DEFAULT_SERVER,
@@ -22,8 +25,6 @@ from tests.postgres_servers import (
     server_binaries,
 )
 
-from rota.io.migrate import up
-from rota.io.postgres import Target
 
 def prepare(dsn: str) -> None:
     """Makes, in an empty database, what `migrated_dsn` starts with; called once per server, in the main thread."""

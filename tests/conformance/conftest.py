@@ -7,12 +7,12 @@ from random import Random
 
 import asyncpg
 import pytest
-from tests.conformance.queues import Queue, empty
-from tests.postgres_servers import ALL_SERVERS, PostgresServers
 
 from rota.io.migrate import up
 from rota.io.postgres import Database, Target
 from rota.queue.io.store import Store
+from tests.conformance.queues import Queue, empty
+from tests.postgres_servers import ALL_SERVERS, PostgresServers
 
 REFERENCE = "reference"
 

@@ -44,7 +44,9 @@ NOBODY = JobId(UUID(int=7))
 class Queue:
     """A queue whose clock stands still until the test moves it."""
 
-    def __init__(self, store: Store | None = None, *, ears: asyncpg.Connection | None = None, random: Any = None) -> None:
+    def __init__(
+        self, store: Store | None = None, *, ears: asyncpg.Connection | None = None, random: Any = None
+    ) -> None:
         self.now = datetime.now(UTC).replace(microsecond=0)
         self.reference = None if store is not None else Reference(clock=lambda: self.now, random=random)
         self.inner: Any = store or self.reference
@@ -90,7 +92,8 @@ class Queue:
 
     async def claim(self, *asks: Ask, holder: Holder = HOLDER, **one: Any) -> list[ClaimedJob]:
         """Claims by asks, or by the parts of one."""
-        return await self.call("claim", asks or (ask(**one),), holder=holder, now=self.now)
+        claimed: list[ClaimedJob] = await self.call("claim", asks or (ask(**one),), holder=holder, now=self.now)
+        return claimed
 
     async def take(self, job_id: JobId, *, holder: Holder = HOLDER, **one: Any) -> Lease:
         """Claims one job, which has to be the next."""
@@ -100,30 +103,36 @@ class Queue:
 
     async def renew(self, *leases: Lease, lease_s: float = LEASE_S, progress: Any = None) -> dict[JobId, bool]:
         renewals = [Renewal(lease, lease_s, progress) for lease in leases]
-        return await self.call("renew", renewals, now=self.now)
+        answer: dict[JobId, bool] = await self.call("renew", renewals, now=self.now)
+        return answer
 
     async def finish(self, *finishes: Finish) -> dict[JobId, State]:
-        return await self.call("finish", finishes, now=self.now)
+        answer: dict[JobId, State] = await self.call("finish", finishes, now=self.now)
+        return answer
 
     async def end(self, lease: Lease, outcome: Outcome = Outcome.DONE, **options: Any) -> State | None:
         """Finishes one job; None if it was refused."""
         return (await self.finish(Finish(lease, outcome, **options))).get(lease.job_id)
 
     async def release(self, *releases: Release) -> dict[JobId, State]:
-        return await self.call("release", releases, now=self.now)
+        answer: dict[JobId, State] = await self.call("release", releases, now=self.now)
+        return answer
 
     async def back(self, lease: Lease, **options: Any) -> State | None:
         """Releases one job; None if it was refused."""
         return (await self.release(Release(lease, **options))).get(lease.job_id)
 
     async def disown(self, *known: JobId, holder: Holder = HOLDER) -> int:
-        return await self.call("disown", holder, known=known, now=self.now)
+        answer: int = await self.call("disown", holder, known=known, now=self.now)
+        return answer
 
     async def sweep(self, **options: Any) -> list[Swept]:
-        return await self.call("sweep", now=self.now, **options)
+        answer: list[Swept] = await self.call("sweep", now=self.now, **options)
+        return answer
 
     async def cancel(self, *ids: JobId, reason: str = "Not wanted") -> dict[JobId, State]:
-        return await self.call("cancel", ids, reason=reason, now=self.now)
+        answer: dict[JobId, State] = await self.call("cancel", ids, reason=reason, now=self.now)
+        return answer
 
     async def poll(self, *kinds: str, holder: Holder = HOLDER, **options: Any) -> Poll:
         seen: Poll = await self.call("poll", kinds or ("work",), holder=holder, now=self.now, **options)
@@ -136,14 +145,16 @@ class Queue:
         await self.call("awake", holder)
 
     async def prune(self, **options: Any) -> int:
-        return await self.call("prune", now=self.now, **options)
+        answer: int = await self.call("prune", now=self.now, **options)
+        return answer
 
     async def page(self, *, limit: int = 100, below: JobId | None = None, **wanted: Any) -> list[JobRow]:
         rows = await self.call("page", JobFilter(**wanted), limit=limit, below=below, now=self.now)
         return [self._plain(row) for row in rows]
 
     async def retry(self, job_id: JobId) -> Retried:
-        return await self.call("retry", job_id, now=self.now)
+        answer: Retried = await self.call("retry", job_id, now=self.now)
+        return answer
 
     async def show(self, lowest: JobId, highest: JobId | None = None, *, limit: int = 10) -> list[JobRow]:
         return [self._plain(row) for row in await self.call("show", lowest, highest, limit=limit)]

@@ -1,8 +1,7 @@
 """Cancelling: at once what is queued; what runs is asked to stop, and its holder is told."""
 
-from tests.conformance.queues import HOLDER, LEASE_S, NOBODY, OTHER, Queue
-
 from rota.queue.job import NewJob, Outcome, State, open_key, queued_key
+from tests.conformance.queues import HOLDER, LEASE_S, NOBODY, OTHER, Queue
 
 
 async def test_a_queued_job_is_cancelled_at_once(queue: Queue) -> None:

@@ -3,9 +3,9 @@
 from random import Random
 
 import pytest
-from tests.conformance.queues import HOLDER, LEASE_S, OTHER, Queue, ask, plain
 
 from rota.queue.job import NewJob, Outcome, Scope, State, queued_key
+from tests.conformance.queues import HOLDER, LEASE_S, OTHER, Queue, ask, plain
 
 
 async def test_a_claim_writes_the_lease(queue: Queue) -> None:

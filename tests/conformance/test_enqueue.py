@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.conformance.queues import FIRST_ID, LAST_ID, Queue, ask
 
 from rota.errors import EnqueueError
 from rota.queue.job import Dedupe, NewJob, Outcome, State, forever_key, open_key, queued_key
+from tests.conformance.queues import FIRST_ID, LAST_ID, Queue, ask
 
 ALL_SCOPES = [open_key("a"), queued_key("a"), forever_key("a")]
 

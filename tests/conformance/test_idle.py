@@ -1,9 +1,9 @@
 """What an idle server asks (poll), and how it is woken (wait, awake)."""
 
 import pytest
-from tests.conformance.queues import HOLDER, LEASE_S, OTHER, Queue
 
 from rota.queue.job import NewJob, Outcome, Poll, open_key
+from tests.conformance.queues import HOLDER, LEASE_S, OTHER, Queue
 
 NOTHING = Poll(None, expired=False, cancels=())
 

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.conformance.queues import HOLDER, LEASE_S, NOBODY, OTHER, Queue, plain
 
 from rota.ids import JobId
 from rota.lease import Lease
 from rota.queue.job import ENDED, Dedupe, Finish, NewJob, Outcome, Release, State, open_key, queued_key
+from tests.conformance.queues import HOLDER, LEASE_S, NOBODY, OTHER, Queue, plain
 
 Said = Callable[[Queue, Lease], Awaitable[bool]]
 
@@ -212,7 +212,7 @@ async def test_release_may_wait_and_say_why(queue: Queue) -> None:
 
 
 async def test_tries_count_only_runs_that_count(queue: Queue) -> None:
-    """Any number of give-backs lies between the tries of a job, and the last try is still the third claim that counts."""
+    """However often a job is given back in between, only the claims that count are its tries."""
     job_id = await queue.add()
     for number in (1, 2, 3):
         for _ in range(3):
@@ -323,3 +323,24 @@ async def test_many_ends_in_one_batch(queue: Queue) -> None:
     for number, lease in enumerate(leases):
         row = rows[lease.job_id]
         assert (row.state, row.last_error) == (states[lease.job_id], str(number))
+
+
+@pytest.mark.parametrize("said", ["end", "retry", "back"])
+@pytest.mark.parametrize("stored", [None, {"page": 3}])
+async def test_the_last_progress_goes_with_the_end(queue: Queue, said: str, stored: dict[str, int] | None) -> None:
+    """What moved since the last heartbeat is not lost; where nothing did, what is stored stays."""
+    job_id = await queue.add()
+    for moved, expected in ((None, stored), ({"page": 9}, {"page": 9})):
+        lease = await queue.take(job_id)
+        await queue.renew(lease, progress=stored)
+        text = None if moved is None else '{"page": 9}'
+        if said == "end" and moved is not None:
+            await queue.end(lease, progress=text)
+        elif said == "retry":
+            await queue.end(lease, Outcome.RETRY, progress=text)
+        else:
+            await queue.back(lease, progress=text)
+        row = await queue.row(job_id)
+        assert (None if row.progress is None else plain(row.progress)) == (
+            None if expected is None else f'{{"page": {expected["page"]}}}'
+        )

@@ -2,14 +2,15 @@
 
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.conformance.queues import FIRST_ID, LAST_ID, LEASE_S, NOBODY, Queue
 
 from rota.errors import JobNotFound
 from rota.ids import JobId
 from rota.queue.job import Dedupe, NewJob, Outcome, Retried, State, forever_key, open_key, queued_key
+from tests.conformance.queues import FIRST_ID, LAST_ID, LEASE_S, NOBODY, Queue
 
 # Pages
 
@@ -32,7 +33,7 @@ async def test_filters(queue: Queue) -> None:
     await queue.end(await queue.take(failed, kind="b"), Outcome.FAILED)
     new = await queue.add("c", tenant="other")
 
-    async def found(**wanted: object) -> list[JobId]:
+    async def found(**wanted: Any) -> list[JobId]:
         return [row.id for row in await queue.page(**wanted)]
 
     assert await found() == [new, failed, done, old]

@@ -11,7 +11,6 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
-from tests.conformance.queues import FIRST_ID, HOLDER, LAST_ID, NOBODY, OTHER, empty, plain
 
 from rota.errors import JobNotFound
 from rota.ids import Holder, JobId
@@ -20,6 +19,7 @@ from rota.lease import Lease, Renewal
 from rota.queue.io.store import Store
 from rota.queue.job import Ask, Dedupe, Finish, JobFilter, JobRow, NewJob, Outcome, Release, Scope, State
 from rota.queue.reference import Reference
+from tests.conformance.queues import FIRST_ID, HOLDER, LAST_ID, NOBODY, OTHER, empty, plain
 
 GRACE_S = 20.0
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,6 +50,14 @@ asks = st.lists(
     st.builds(Ask, st.sampled_from(KINDS), st.integers(0, 3), st.sampled_from([20.0, 60.0]), st.integers(1, 3)),
     max_size=2,
     unique_by=lambda ask: ask.kind,
+)
+filters = st.builds(
+    JobFilter,
+    kinds=st.none() | st.just(("a",)),
+    states=st.none() | st.sets(st.sampled_from(list(State))).map(tuple),
+    tenant=st.sampled_from([None, "org"]),
+    older_s=st.none() | seconds,
+    newer_s=st.none() | seconds,
 )
 reasons = st.sampled_from([None, "why"])
 
@@ -206,16 +214,8 @@ class SideBySide(RuleBasedStateMachine):
     def prune(self, keep_s: float) -> None:
         self.both("prune", keep_s=keep_s)
 
-    @rule(
-        data=st.data(),
-        kinds=st.none() | st.just(("a",)),
-        states=st.none() | st.sets(st.sampled_from(list(State))).map(tuple),
-        tenant=st.sampled_from([None, "org"]),
-        ages=st.tuples(st.none() | seconds, st.none() | seconds),
-        limit=st.integers(1, 5),
-    )
-    def page(self, data: st.DataObject, kinds: Any, states: Any, tenant: Any, ages: Any, limit: int) -> None:
-        wanted = JobFilter(kinds, states, tenant, *ages)
+    @rule(data=st.data(), wanted=filters, limit=st.integers(1, 5))
+    def page(self, data: st.DataObject, wanted: JobFilter, limit: int) -> None:
         below = data.draw(st.none() | st.sampled_from(self.ids))
         told = self.runner.run(self.store.page(wanted, limit=limit, below=below, now=self.now))
         expected = self.mirror.page(wanted, limit=limit, below=below, now=self.now)
@@ -230,7 +230,8 @@ def test_side_by_side(stored: Target) -> None:
     with asyncio.Runner() as runner:
         database = Database(stored, size=1)
         runner.run(database.start())
+        machine: Any = lambda: SideBySide(runner, Store(database))  # noqa: E731
         try:
-            run_state_machine_as_test(lambda: SideBySide(runner, Store(database)), settings=SETTINGS)
+            run_state_machine_as_test(machine, settings=SETTINGS)
         finally:
             runner.run(database.stop())

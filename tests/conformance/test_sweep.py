@@ -1,10 +1,10 @@
 """The sweep: what becomes of a job whose lease ran out, or whose holder does not answer a cancel."""
 
 import pytest
-from tests.conformance.queues import HOLDER, LEASE_S, OTHER, Queue, ask
 
 from rota.lease import Lease
 from rota.queue.job import NewJob, Outcome, State, Swept, open_key, queued_key
+from tests.conformance.queues import HOLDER, LEASE_S, OTHER, Queue, ask
 
 GRACE_S = 30.0
 

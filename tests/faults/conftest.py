@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
 from tests.faults.jobs import Jobs
 from tests.faults.processes import Workers, workers
 

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import psycopg
 from psycopg.rows import namedtuple_row
-from tests.faults.processes import WAIT_S, until
-from tests.faults.records import Faults, Step, faults_of, read_steps, runs_of
 
 from rota.io.postgres import statement
+from tests.faults.processes import WAIT_S, until
+from tests.faults.records import Faults, Step, faults_of, read_steps, runs_of
 
 
 @dataclass(slots=True)

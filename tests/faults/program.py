@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-from tests.faults.records import END, MOVE, START, STOPPED, Recorder
-
 import rota
+from tests.faults.records import END, MOVE, START, STOPPED, Recorder
 
 LEASE_S = 2.0
 HEARTBEAT_S = 0.5

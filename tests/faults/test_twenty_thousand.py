@@ -18,14 +18,14 @@ from random import Random
 import psutil
 import psycopg
 import pytest
-from tests.faults.processes import WorkerProcess, Workers, until, workers
-from tests.faults.records import END, Faults, Pause, excuse_steps_under_way, faults_of, read_steps, runs_of
 
 import rota
 from rota.io import migrate
 from rota.io.embedded import EmbeddedPostgres
 from rota.queue.io.heart import FENCE_EXIT
 from rota.queue.job import NewJob
+from tests.faults.processes import WorkerProcess, Workers, until, workers
+from tests.faults.records import END, Faults, Pause, excuse_steps_under_way, faults_of, read_steps, runs_of
 
 JOBS = {"quick": 18_000, "steady": 600, "plain": 800, "shaky": 400, "doomed": 200}
 WORKERS = 4
@@ -196,18 +196,22 @@ def test_twenty_thousand_jobs_each_end_once(postgres: EmbeddedPostgres, tmp_path
 
     with psycopg.connect(dsn) as conn:
         ended = Counter(conn.execute("SELECT kind, state FROM rota.jobs").fetchall())
-        assert ended == {
-            (kind, "failed" if kind == "doomed" else "done"): count for kind, count in JOBS.items()
-        }, f"not each job ended once as it should\n{team.tails()}"
+        assert ended == {(kind, "failed" if kind == "doomed" else "done"): count for kind, count in JOBS.items()}, (
+            f"not each job ended once as it should\n{team.tails()}"
+        )
         assert conn.execute("SELECT what, count(*) FROM audit GROUP BY what").fetchall() == [("ended", len(jobs))]
-        rows = conn.execute("SELECT id, kind, state, tries, max_tries, lease_epoch, finished_at FROM rota.jobs").fetchall()
+        rows = conn.execute(
+            "SELECT id, kind, state, tries, max_tries, lease_epoch, finished_at FROM rota.jobs"
+        ).fetchall()
     assert {row[0] for row in rows} == added
     for job_id, kind, state, tries, max_tries, epoch, finished_at in rows:
         assert finished_at is not None and 1 <= tries <= max_tries and tries <= epoch, (job_id, kind)
         assert {run.epoch for run in runs[job_id]} <= set(range(1, epoch + 1)), (job_id, kind)
         if state == "done":
             last = [run for run in runs[job_id] if run.epoch == epoch]
-            assert len(last) == 1 and last[0].steps[-1].what == END, f"{job_id} ({kind}) is done, but did not run: {last}"
+            assert len(last) == 1 and last[0].steps[-1].what == END, (
+                f"{job_id} ({kind}) is done, but did not run: {last}"
+            )
     counts = Counter(len(each) for each in runs.values())
     print(f"jobs by runs: {sorted(counts.items())}")
     assert chaos.counts["killed"] >= 5 and chaos.counts["stopped"] >= 5, "the test was too kind"

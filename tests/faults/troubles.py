@@ -10,10 +10,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.records import END, MOVE, START, STOPPED, Recorder
-
 import rota
 from rota.io import postgres
+from tests.faults.records import END, MOVE, START, STOPPED, Recorder
 
 LEASE_S = 1.5
 HEARTBEAT_S = 0.4
@@ -69,12 +68,12 @@ def plain(ctx: rota.Context, job: Work) -> str | None:
     began = time.monotonic()
     while not job.done(began):
         time.sleep(STEP_S)
-        if job.progress:
-            ctx.progress()
         if ctx.should_stop and not job.deaf:
             recorder.note(STOPPED, ctx.job)
             return None
         recorder.note(MOVE, ctx.job)
+        if job.progress and not job.deaf:
+            ctx.progress()
     recorder.note(END, ctx.job)
     return f"by {os.getpid()}"
 

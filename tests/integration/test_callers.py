@@ -17,6 +17,12 @@ import psycopg.rows
 import pytest
 import sqlalchemy
 import sqlalchemy.ext.asyncio
+
+from rota.errors import EnqueueError, RotaError, SchemaError
+from rota.io.postgres import statement
+from rota.queue.io.callers import fetch_on, fetch_on_sync
+from rota.queue.io.store import many_jobs, one_job
+from rota.queue.job import NewJob, forever_key, open_key, queued_key
 from tests.integration.callers_libraries import (
     CALLERS,
     Asyncpg,
@@ -31,12 +37,6 @@ from tests.integration.callers_libraries import (
     alchemy_url,
 )
 from tests.postgres_servers import Server
-
-from rota.errors import EnqueueError, RotaError, SchemaError
-from rota.io.postgres import statement
-from rota.queue.io.callers import fetch_on, fetch_on_sync
-from rota.queue.io.store import many_jobs, one_job
-from rota.queue.job import NewJob, forever_key, open_key, queued_key
 
 Library = TypeVar("Library", bound=Caller)
 Opened = Callable[..., Any]

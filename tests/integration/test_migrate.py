@@ -6,17 +6,21 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from tests.postgres_servers import Server, run_psql
 
 from rota.errors import DatabaseAway, DatabaseError, SchemaError, SettingsError
+from rota.ids import Holder
 from rota.io.migrate import Migration, migrations, require_current, script, status, up
 from rota.io.postgres import Database, Target, channel
 from rota.queue.io.store import Store
 from rota.queue.job import Ask, Finish, NewJob, Outcome, State
+from tests.postgres_servers import Server, run_psql
+
+HOLDER = Holder("here:1:aa")
 
 # Everything that a schema holds, with what it is made of.
 CONTENT = """
-    SELECT 'relation ' || c.relname || ' ' || c.relkind::text || c.relpersistence::text || coalesce(' ' || c.reloptions::text, '')
+    SELECT 'relation ' || c.relname || ' ' || c.relkind::text || c.relpersistence::text
+           || coalesce(' ' || c.reloptions::text, '')
     FROM pg_class AS c WHERE c.relnamespace = $1::text::regnamespace
     UNION ALL
     SELECT 'column ' || c.relname || ' ' || a.attnum || ' ' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
@@ -89,7 +93,7 @@ async def test_an_older_schema_is_refused_with_the_way_out(dsn: str, monkeypatch
     await up(Target(dsn))
     steps = migrations("rota")
     monkeypatch.setattr("rota.io.migrate.migrations", lambda _schema: [*steps, Migration(9998, "moons", "SELECT 1")])
-    with pytest.raises(SchemaError, match="lacks 9998_moons. Run: rota migrate up"):
+    with pytest.raises(SchemaError, match=r"lacks 9998_moons. Run: rota migrate up"):
         await require_current(Target(dsn))
     assert [step.name for step in await up(Target(dsn))] == ["moons"]
     await require_current(Target(dsn))
@@ -117,9 +121,9 @@ async def test_another_schema_holds_the_same_and_works_beside(any_dsn: str) -> N
     try:
         stores = [Store(database) for database in databases]
         added = await stores[1].enqueue(NewJob("work"))
-        assert (await stores[0].poll(["work"], holder="h")).next_due_s is None
-        assert await stores[0].claim([Ask("work", 9, 60.0, 3)], holder="h") == []
-        (job,) = await stores[1].claim([Ask("work", 9, 60.0, 3)], holder="h")
+        assert (await stores[0].poll(["work"], holder=HOLDER)).next_due_s is None
+        assert await stores[0].claim([Ask("work", 9, 60.0, 3)], holder=HOLDER) == []
+        (job,) = await stores[1].claim([Ask("work", 9, 60.0, 3)], holder=HOLDER)
         assert await stores[1].finish([Finish(job.lease, Outcome.DONE)]) == {added.id: State.DONE}
     finally:
         for database in databases:
@@ -144,12 +148,14 @@ async def test_a_missing_schema_is_named(dsn: str) -> None:
         store = Store(database)
         for act in (
             store.enqueue(NewJob("work")),
-            store.claim([Ask("work", 1, 60.0, 3)], holder="h"),
-            store.poll(["work"], holder="h"),
+            store.claim([Ask("work", 1, 60.0, 3)], holder=HOLDER),
+            store.poll(["work"], holder=HOLDER),
         ):
-            with pytest.raises(SchemaError, match="The schema 'rota' in .* is missing or incomplete. Run: rota migrate up"):
+            with pytest.raises(
+                SchemaError, match=r"The schema 'rota' in .* is missing or incomplete. Run: rota migrate up"
+            ):
                 await act
-        with pytest.raises(SchemaError, match="does not exist yet. Run: rota migrate up"):
+        with pytest.raises(SchemaError, match=r"does not exist yet. Run: rota migrate up"):
             await require_current(database.target)
     finally:
         await database.stop()
@@ -159,7 +165,7 @@ async def test_who_may_not_create_is_told_what_to_do(dsn: str, psql: Callable[[s
     psql(dsn, "CREATE ROLE test_poor")
     try:
         poor = Target(f"{dsn}{'&' if '?' in dsn else '?'}options=-c%20role%3Dtest_poor")
-        with pytest.raises(DatabaseError, match="may not .* the schema 'rota'.*rota migrate --sql") as caught:
+        with pytest.raises(DatabaseError, match=r"may not .* the schema 'rota'.*rota migrate --sql") as caught:
             await up(poor)
         assert not isinstance(caught.value, DatabaseAway | SchemaError)
     finally:

@@ -1,4 +1,4 @@
-"""What changes while a statement runs: each statement is held after its snapshot was taken, and others commit meanwhile.
+"""What changes while a statement runs: each is held after its snapshot was taken, and others commit meanwhile.
 
 A statement under READ COMMITTED reads the rows as they were when it began, but writes them as they are. Here a copy of
 each one waits, before it looks at the first row, for an advisory lock that the test holds.
@@ -12,8 +12,6 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from tests.conformance.queues import empty
-from tests.postgres_servers import Server
 
 from rota.ids import Holder, JobId
 from rota.io.migrate import up
@@ -21,6 +19,8 @@ from rota.io.postgres import Database, Target
 from rota.lease import Lease, Renewal
 from rota.queue.io.store import Store
 from rota.queue.job import Ask, Finish, JobRow, NewJob, Outcome, Release, Retried, State, Swept
+from tests.conformance.queues import empty
+from tests.postgres_servers import Server
 
 LOCK = 42
 LEASE_S = 300.0
@@ -32,6 +32,7 @@ GATE = f"(SELECT true FROM pg_advisory_xact_lock_shared({LOCK}))"
 FIRST = {
     "cancel.sql": ("WHERE o.id = given.id FOR UPDATE", f"WHERE o.id = given.id AND {GATE} FOR UPDATE"),
     "disown.sql": ("WHERE o.state = 'leased'", f"WHERE {GATE} AND o.state = 'leased'"),
+    "finish.sql": ("result, progress)\n)", f"result, progress)\n    WHERE {GATE}\n)"),
     "retry.sql": ("WHERE e.id = $1 FOR UPDATE", f"WHERE e.id = $1 AND {GATE} FOR UPDATE"),
 }
 """Where these statements can be held; the others look at the clock before they look at a row."""
@@ -153,9 +154,7 @@ async def test_a_cancel_during_the_sweep_is_obeyed(race: Race) -> None:
 
 async def test_a_cancel_during_a_renewal_is_told(race: Race) -> None:
     lease = await race.leased()
-    kept = await race.meanwhile(
-        race.held.renew([Renewal(lease, LEASE_S, None)]), race.store.cancel([lease.job_id])
-    )
+    kept = await race.meanwhile(race.held.renew([Renewal(lease, LEASE_S, None)]), race.store.cancel([lease.job_id]))
     assert kept == {lease.job_id: True}
 
 

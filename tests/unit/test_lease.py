@@ -344,6 +344,9 @@ class OnItsWay:
     applied: bool | None = None
 
 
+delays = st.sampled_from([0.0, 0.5, 3.0])
+
+
 class Holding(RuleBasedStateMachine):
     """A holder, its database, and messages that are late or lost. The clock of both is one, as their rates are."""
 
@@ -352,28 +355,20 @@ class Holding(RuleBasedStateMachine):
         self.now = 0.0
         self.book = LeaseBook()
         self.stored: dict[JobId, Stored] = {}
-        self.claims: list[tuple[Lease, float, float]] = []
         self.on_its_way: list[OnItsWay] = []
         self.moved: set[Lease] = set()
-        self.told: dict[Lease, float] = {}
 
-    @rule(number=st.integers(1, 3), lease_s=st.sampled_from([8.0, 20.0]))
-    def claim(self, number: int, lease_s: float) -> None:
-        """The database takes it now; the answer comes with some later step."""
+    @rule(number=st.integers(1, 3), lease_s=st.sampled_from([8.0, 20.0]), on_its_way_s=delays, back_s=delays)
+    def claim(self, number: int, lease_s: float, on_its_way_s: float, back_s: float) -> None:
         job_id = JobId(UUID(int=number))
+        sent_at = self.now
+        self.now += on_its_way_s
         stored = self.stored.get(job_id)
-        if stored is not None and self.now <= stored.until:
-            return
-        epoch = 1 if stored is None else stored.epoch + 1
-        self.claims.append((Lease(job_id, epoch), lease_s, self.now))
-        self.stored[job_id] = Stored(epoch, self.now + lease_s)
-
-    @precondition(lambda self: self.claims)
-    @rule()
-    def claim_answered(self) -> None:
-        claimed, lease_s, sent_at = self.claims.pop(0)
-        self.book.grant(claimed, lease_s=lease_s, heartbeat_s=lease_s / 4, sent_at=sent_at)
-        self.moved.discard(claimed)
+        if stored is None or stored.until < self.now:
+            claimed = Lease(job_id, 1 if stored is None else stored.epoch + 1)
+            self.stored[job_id] = Stored(claimed.epoch, self.now + lease_s)
+            self.now += back_s
+            self.book.grant(claimed, lease_s=lease_s, heartbeat_s=lease_s / 4, sent_at=sent_at)
 
     @rule(number=st.integers(1, 3))
     def taken_by_another(self, number: int) -> None:
@@ -382,13 +377,20 @@ class Holding(RuleBasedStateMachine):
             stored.epoch += 1
             stored.until = self.now + 8.0
 
-    @rule(data=st.data())
     def progress(self, data: st.DataObject) -> None:
         held = list(self.book)
         if held:
             moved = data.draw(st.sampled_from(held))
             assert self.book.progressed(moved, progress=self.now)
             self.moved.add(moved)
+
+    @rule(data=st.data())
+    def progress_until_the_next_beat(self, data: st.DataObject) -> None:
+        self.progress(data)
+        look = self.book.next_look()
+        if look is not None:
+            self.now = max(self.now, look)
+            self.look()
 
     @rule()
     def look(self) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from rota.cli import demo, dev, jobs, migrate, worker
 from rota.errors import RotaError, SettingsError
-from rota.io.terminal import fail
+from rota.io.terminal import discard, fail
 from rota.version import __version__
 
 app = typer.Typer(
@@ -57,6 +57,7 @@ def main() -> None:
     except RotaError as error:
         fail(str(error), status=1)
     except OSError as error:
+        discard()
         fail(f"{error}.", status=1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -60,10 +61,11 @@ async def run(files: Sequence[Path], *, folder: Path, console: Console, ffmpeg: 
 
     Raises: MediaError, EmbeddedError, DatabaseError.
     """
+    given = [_checked(file) for file in files]
     tools = find_tools(ffmpeg)
     results = folder / "results"
     results.mkdir(parents=True, exist_ok=True)
-    sources = [_checked(file) for file in files] or await _samples(folder / "samples", tools=tools, console=console)
+    sources = given or await _samples(folder / "samples", tools=tools, console=console)
     with EmbeddedPostgres(folder / "postgres") as server:
         settings = Settings(dsn=server.dsn)
         app = make_app(settings, tools=tools)
@@ -311,8 +313,9 @@ def _result_words(row: JobRow) -> str:
 
 def _rota_command() -> str:
     """How this very `rota` is called from here."""
-    own = Path(sys.argv[0])
-    try:
-        return str(own.absolute().relative_to(Path.cwd()))
-    except ValueError:
+    own, here = Path(sys.argv[0]).absolute(), Path.cwd()
+    if own.name != "rota":
+        return f"{shlex.quote(sys.executable)} -m rota.cli.main"
+    if shutil.which("rota") == str(own):
         return "rota"
+    return shlex.quote(str(own.relative_to(here) if own.is_relative_to(here) else own))

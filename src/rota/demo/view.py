@@ -15,6 +15,8 @@ from rota.io.terminal import STATE_STYLES, duration, plain
 from rota.queue.job import ENDED, JobRow, State
 
 BAR_WIDTH: Final = 16
+OTHERS_WIDTH: Final = 13 + 9 + BAR_WIDTH + 8 + 5 + 5 * 2
+"""Kind, state, bar, worker, tries, and the gaps: however long its name is, a file leaves them their room."""
 
 
 def fraction_of(row: JobRow) -> float:
@@ -58,7 +60,8 @@ class LiveView:
     def show(self, rows: Sequence[JobRow]) -> None:
         ended = sum(row.state in ENDED for row in rows)
         jobs = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for name in ("file", "kind", "state", "", "worker", "tries"):
+        jobs.add_column("file", no_wrap=True, overflow="ellipsis", max_width=max(12, self.console.width - OTHERS_WIDTH))
+        for name in ("kind", "state", "", "worker", "tries"):
             jobs.add_column(name, no_wrap=True, overflow="ellipsis", justify="right" if name == "tries" else "left")
         room = max(3, self.console.height - 4)
         for row in sorted(rows, key=lambda row: (row.state in ENDED, row.state is State.QUEUED, row.id))[:room]:

@@ -27,6 +27,8 @@ STATEMENT_TIMEOUT_MS: Final = 30_000
 LOCK_TIMEOUT_MS: Final = 5_000
 IDLE_IN_TRANSACTION_TIMEOUT_MS: Final = 60_000
 CONNECT_TIMEOUT_S: Final = 10.0
+COMMAND_TIMEOUT_S: Final = 40.0
+"""How long a pool's statement waits for its answer. The server gives up sooner; only a dead line takes so long."""
 
 Pooler = Literal["none", "transaction"]
 Connection = Any
@@ -224,6 +226,7 @@ class Database:
                     min_size=1,
                     max_size=self._size,
                     timeout=CONNECT_TIMEOUT_S,
+                    command_timeout=COMMAND_TIMEOUT_S,
                     # Rota sets no session state, so there is nothing to reset, and a round trip to save.
                     reset=_leave_as_it_is,
                     **_options(self.target),

@@ -39,9 +39,13 @@ out = _Out(highlight=False, markup=False, emoji=False, width=None if sys.stdout.
 
 def has_enough() -> NoReturn:
     """Whoever reads the output (`| head`) has enough of it: ends the program, and well."""
-    # Python writes what is left when it ends.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    discard()
     sys.exit(0)
+
+
+def discard() -> None:
+    """Throws away what was not written yet, and what is to come: Python would write it when the program ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write(text: str) -> None:

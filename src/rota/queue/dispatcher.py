@@ -12,6 +12,8 @@ from pathlib import PurePath
 from random import Random
 from typing import Any, Final
 
+from msgspec import structs
+
 from rota.errors import PayloadError
 from rota.lease import Loss
 from rota.queue import job as jobs
@@ -183,6 +185,13 @@ def could_not_stop(job: ClaimedJob, *, kind: Kind, random: Random) -> Finish:
 def give_back(job: ClaimedJob, *, wait_s: float | None = None) -> Release:
     """A job that a stopping server returns; it counts no try and keeps its place in line unless it has to wait."""
     return Release(job.lease, wait_s=wait_s, keyed=job.dedupe_scope is Scope.QUEUED)
+
+
+def with_progress(write: Finish | Release, progress: Any | None) -> Finish | Release:
+    """The same, with the job's last progress if that is not stored yet."""
+    if progress is None:
+        return write
+    return structs.replace(write, progress=encode(progress, what="progress"))
 
 
 def describe_error(error: BaseException) -> str:

@@ -147,7 +147,8 @@ class Outcome(StrEnum):
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """The end of a try. `result` is JSON text; `wait_s` counts for RETRY. `keyed`: the job has a queued-scope key."""
+    """The end of a try. `result` and `progress` are JSON text (None: what is stored stays); `wait_s` counts for RETRY.
+    `keyed`: the job has a queued-scope key."""
 
     lease: Lease
     outcome: Outcome
@@ -155,6 +156,7 @@ class Finish(Struct, frozen=True, gc=False):
     result: str | None = None
     wait_s: float = 0.0
     keyed: bool = False
+    progress: str | None = None
 
 
 class Release(Struct, frozen=True, gc=False):
@@ -164,6 +166,7 @@ class Release(Struct, frozen=True, gc=False):
     wait_s: float | None = None
     reason: str | None = None
     keyed: bool = False
+    progress: str | None = None
 
 
 class Swept(Struct, frozen=True, gc=False):

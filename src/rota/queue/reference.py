@@ -166,10 +166,12 @@ class Reference:
                 continue
             retries = finish.outcome is Outcome.RETRY
             state = self._returned(row) if retries else State(finish.outcome)
+            error, progress = _or(finish.error, row.last_error), _or(finish.progress, row.progress)
             if state is State.QUEUED:
-                self._back(row, run_after=_after(at, finish.wait_s), last_error=_or(finish.error, row.last_error))
+                self._back(row, run_after=_after(at, finish.wait_s), last_error=error, progress=progress)
             else:
-                self._end(row, state, at, last_error=_or(finish.error, row.last_error), result=finish.result)
+                result = None if retries else finish.result
+                self._end(row, state, at, last_error=error, progress=progress, result=result)
             written[row.id] = state
         return written
 
@@ -182,11 +184,12 @@ class Reference:
             if row is None:
                 continue
             state, tries, error = self._returned(row), max(row.tries - 1, 0), _or(release.reason, row.last_error)
+            progress = _or(release.progress, row.progress)
             if state is State.QUEUED:
                 run_after = row.run_after if release.wait_s is None else _after(at, release.wait_s)
-                self._back(row, run_after=run_after, tries=tries, last_error=error)
+                self._back(row, run_after=run_after, tries=tries, last_error=error, progress=progress)
             else:
-                self._end(row, state, at, tries=tries, last_error=error)
+                self._end(row, state, at, tries=tries, last_error=error, progress=progress)
             written[row.id] = state
         return written
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import asyncpg
 
-from rota.errors import DatabaseAway
+from rota.errors import RotaError
 from rota.io.backoff import Backoff
 from rota.io.log import get_logger
 from rota.queue.io.store import Store
@@ -96,7 +96,7 @@ class Completer:
                 try:
                     await self._write_once(batch, unsure=unsure)
                     return
-                except DatabaseAway as error:
+                except (RotaError, OSError) as error:
                     # The statement may have been taken although its answer was lost.
                     unsure = True
                     if backoff.failures % 10 == 0:
@@ -110,6 +110,11 @@ class Completer:
                     batch = self._without_what_is_refused(batch[0], error)
                     if not batch:
                         return
+                except Exception:
+                    # A bug, ours or a library's: the jobs' work is done, and must not be lost to it.
+                    unsure = True
+                    log.exception("ends of jobs could not be written; trying again", count=len(batch))
+                    await asyncio.sleep(backoff.next_s())
         finally:
             self._writing -= count
             if not self.waiting:

@@ -100,11 +100,17 @@ class Crew:
         """Returns when no job runs."""
         await self._idle.wait()
 
+    def give_back(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Stops these jobs; those that have not ended by themselves go back to the queue without a try."""
+        for job in jobs:
+            running = self._running.get(job.id)
+            if running is not None:
+                running.given_back = True
+                running.stop()
+
     def give_back_all(self) -> None:
-        """Stops every job; those that have not ended by themselves go back to the queue without a try."""
-        for running in list(self._running.values()):
-            running.given_back = True
-            running.stop()
+        """The same with every job."""
+        self.give_back(self.unstoppable())
 
     def unstoppable(self) -> list[ClaimedJob]:
         """The jobs that still run, because their threads do not end."""
@@ -186,6 +192,8 @@ class Crew:
         write: Write | None = None
         try:
             write = await self._outcome(running)
+            if write is not None:
+                write = dispatcher.with_progress(write, running.held.progress)
         finally:
             running.task = None
             del self._running[running.job.lease.job_id]

@@ -96,7 +96,12 @@ class Heart:
             self._thread = None
 
     def _run(self) -> None:
-        asyncio.run(self._beat())
+        try:
+            asyncio.run(self._beat())
+        except Exception:
+            log.critical("the heart failed; this process ends", exc_info=True)
+            # Nobody would end jobs before their leases do.
+            os._exit(FENCE_EXIT)
 
     async def _beat(self) -> None:
         database = Database(self._target, size=1)

@@ -10,7 +10,7 @@ if its schema is missing. `now` is for tests; without it the database's clock de
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 
@@ -41,9 +41,20 @@ CANCEL_GRACE_S: Final = 30.0
 
 SWEEP_MAX: Final = 1000
 STATES: Final = {state.value: state for state in State}
-Write = TypeVar("Write", Finish, Release)
+
 KEYED_TRIES: Final = 3
 """How often a job that met a twin at the same moment is written again; each time the twin is a fact by then."""
+
+
+class Return(NamedTuple):
+    """A job on its way back to the queue; `counted`: its try was one that counts."""
+
+    lease: Lease
+    counted: bool
+    wait_s: float | None
+    reason: str | None
+    progress: str | None
+    keyed: bool
 
 
 class Store:
@@ -106,32 +117,52 @@ class Store:
 
     async def finish(self, finishes: Iterable[Finish], *, now: datetime | None = None) -> dict[JobId, State]:
         """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
+        ordered = sorted(finishes, key=_id_of)
+        ends = [finish for finish in ordered if finish.outcome is not Outcome.RETRY]
         written: dict[JobId, State] = {}
-        for batch in _apart(finishes):
-            rows = await self._write(
+        if ends:
+            rows = await self._fetch(
                 "finish.sql",
-                [finish.lease.job_id for finish in batch],
-                [finish.lease.epoch for finish in batch],
-                _unless([finish.outcome for finish in batch], Outcome.DONE),
-                _unless([finish.error for finish in batch], None),
-                _unless([finish.result for finish in batch], None),
-                _unless([finish.wait_s for finish in batch], 0.0),
+                [finish.lease.job_id for finish in ends],
+                [finish.lease.epoch for finish in ends],
+                _unless([finish.outcome for finish in ends], Outcome.DONE),
+                _unless([finish.error for finish in ends], None),
+                _unless([finish.result for finish in ends], None),
+                _unless([finish.progress for finish in ends], None),
                 now,
-                alone=len(batch) == 1,
             )
             written.update([(row[0], STATES[row[1]]) for row in rows])
+        if len(ends) < len(ordered):
+            retries = [
+                Return(finish.lease, True, finish.wait_s, finish.error, finish.progress, finish.keyed)
+                for finish in ordered
+                if finish.outcome is Outcome.RETRY
+            ]
+            written |= await self._return(retries, now=now)
         return written
 
     async def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
         """Returns jobs to the queue without counting the try; answers like `finish`."""
+        returns = [
+            Return(release.lease, False, release.wait_s, release.reason, release.progress, release.keyed)
+            for release in sorted(releases, key=_id_of)
+        ]
+        return await self._return(returns, now=now)
+
+    async def _return(self, returns: Sequence["Return"], *, now: datetime | None) -> dict[JobId, State]:
+        """Back to the queue; a job that may have to wait for a twin's transaction goes alone, behind the others."""
+        plain = [entry for entry in returns if not entry.keyed]
+        batches = ([plain] if plain else []) + [[entry] for entry in returns if entry.keyed]
         written: dict[JobId, State] = {}
-        for batch in _apart(releases):
+        for batch in batches:
             rows = await self._write(
                 "release.sql",
-                [release.lease.job_id for release in batch],
-                [release.lease.epoch for release in batch],
-                [release.wait_s for release in batch],
-                [release.reason for release in batch],
+                [entry.lease.job_id for entry in batch],
+                [entry.lease.epoch for entry in batch],
+                _unless([entry.counted for entry in batch], False),
+                [entry.wait_s for entry in batch],
+                [entry.reason for entry in batch],
+                _unless([entry.progress for entry in batch], None),
                 now,
                 alone=len(batch) == 1,
             )
@@ -265,13 +296,6 @@ def many_jobs(jobs: Sequence[NewJob], *, now: datetime | None = None) -> tuple[A
 def _unless(values: list[Any], usual: Any) -> list[Any] | None:
     """A column, or one null for all of it where every value is the usual one: most batches send two columns of six."""
     return None if values.count(usual) == len(values) else values
-
-
-def _apart(writes: Iterable[Write]) -> list[list[Write]]:
-    """Batches in the order of the ids; a job that may have to wait for a twin goes alone, behind the others."""
-    ordered = sorted(writes, key=_id_of)
-    plain = [write for write in ordered if not write.keyed]
-    return ([plain] if plain else []) + [[write] for write in ordered if write.keyed]
 
 
 def _id_of(write: Finish | Release) -> JobId:

@@ -9,12 +9,14 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, Final
 
-from rota.errors import RotaError
 from rota.io.backoff import Backoff
 from rota.io.log import get_logger
-from rota.io.postgres import Target, channel, connect
+from rota.io.postgres import CONNECT_TIMEOUT_S, Target, channel, connect
+
+ASK_EVERY_S: Final = 20.0
+"""How often the listening connection is asked whether it still lives."""
 
 log = get_logger("rota.worker")
 
@@ -42,8 +44,9 @@ class Wakeup:
         while True:
             try:
                 await self._listen()
-            except (RotaError, OSError) as error:
-                log.warning("wake-ups are off until the database answers", error=str(error))
+            except Exception as error:
+                # Whatever it is: without wake-ups a job waits for a second, and the next connection may have them.
+                log.warning("wake-ups are off until the database answers", error=str(error) or type(error).__name__)
             await asyncio.sleep(self._backoff.next_s())
 
     async def _listen(self) -> None:
@@ -51,13 +54,22 @@ class Wakeup:
         gone = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _connection: gone.set())
-            await connection.add_listener(channel(self._target.schema), self._on_notification)
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await connection.add_listener(channel(self._target.schema), self._on_notification)
             self._backoff.reset()
             self._connected()
-            await gone.wait()
+            while not await self._ends(gone):
+                # A line that went dead somewhere between tells nobody.
+                await connection.execute("SELECT 1", timeout=CONNECT_TIMEOUT_S)
         finally:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(connection.close(), timeout=2)
+
+    async def _ends(self, gone: asyncio.Event) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ASK_EVERY_S):
+                return await gone.wait()
+        return False
 
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         self._heard(payload)

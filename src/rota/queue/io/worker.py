@@ -45,8 +45,6 @@ PRUNE_BATCH: Final = 5000
 CANCEL_PATIENCE_S: Final = 5.0
 """How long a stopping worker waits for coroutines that it has cancelled."""
 FLUSH_S: Final = 10.0
-STEADY_S: Final = 30.0
-"""A loop that ran for so long is taken for well again."""
 
 log = get_logger("rota.worker")
 
@@ -164,12 +162,13 @@ class Worker:
 
     # Claiming
 
-    async def _claim_loop(self) -> None:
+    async def _claim_loop(self, backoff: Backoff) -> None:
         while not self._stopping.is_set():
             await self._kick.wait()
             self._kick.clear()
             while await self._claim_once():
-                pass
+                backoff.reset()
+            backoff.reset()
 
     async def _claim_once(self) -> bool:
         """One claim. Returns: whether to claim again at once."""
@@ -197,7 +196,8 @@ class Worker:
             self._slots.took(claimed)
             self._crew.start(claimed, sent_at=sent_at)
             if self._stopping.is_set():
-                self._crew.give_back_all()
+                # What ran before may still come to its own end.
+                self._crew.give_back(claimed)
         got = Counter(job.kind for job in claimed)
         full = len(claimed) >= sum(ask.free for ask in asks)
         self._more.update(ask.kind for ask in asks if got[ask.kind] >= ask.free)
@@ -245,13 +245,14 @@ class Worker:
 
     # Looking
 
-    async def _look_loop(self) -> None:
+    async def _look_loop(self, backoff: Backoff) -> None:
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._options.poll_s * (0.9 + 0.2 * self._random.random())):
                     await self._stopping.wait()
                     return
             await self._look()
+            backoff.reset()
 
     async def _look(self) -> None:
         """The one query of an idle server (I8), and what follows from its answer."""
@@ -279,12 +280,13 @@ class Worker:
                 log.warning("lease ran out", state=swept.state.value, **facts)
         self._kick_all()
 
-    async def _prune_loop(self) -> None:
+    async def _prune_loop(self, backoff: Backoff) -> None:
         while True:
             await asyncio.sleep(PRUNE_EVERY_S * (0.5 + self._random.random()))
             removed = PRUNE_BATCH
             while removed >= PRUNE_BATCH:
                 removed = await self._store.prune(keep_s=self._options.keep_s, limit=PRUNE_BATCH)
+                backoff.reset()
 
     # Ends
 
@@ -343,22 +345,22 @@ class Worker:
         idle.cancel()
         await self._completer.flush(timeout_s=FLUSH_S)
 
-    async def _supervised(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        """Runs a loop for as long as the worker does, whatever it meets."""
+    async def _supervised(self, name: str, loop: Callable[[Backoff], Awaitable[None]]) -> None:
+        """Runs a loop for as long as the worker does, whatever it meets. The loop resets the waits when it got through:
+        a network that fails now and then is no reason to wait for as long as for one that is down."""
         backoff = Backoff(self._random)
         while not self._stopping.is_set():
-            started = lease_clock()
             try:
-                await loop()
+                await loop(backoff)
                 return
             except (DatabaseAway, OSError) as error:
                 if backoff.failures % 10 == 0:
                     log.warning("the database is away; trying again", loop=name, error=str(error))
             except Exception:
                 log.exception("a loop of the worker failed; it starts again", loop=name)
-            if lease_clock() - started > STEADY_S:
-                backoff.reset()
-            await asyncio.sleep(backoff.next_s())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(backoff.next_s()):
+                    await self._stopping.wait()
             self._kick.set()
 
     async def _quietly(self, work: Awaitable[object]) -> None:

@@ -7,6 +7,6 @@
 -- Index: the unique keys of open_jobs and forever_keys.
 SELECT job.id, job.created
 FROM :"schema".enqueue(
-    CAST($1 AS text), CAST($2 AS jsonb), CAST($3 AS integer), CAST($4 AS text), CAST($5 AS text), CAST($6 AS text),
+    CAST($1 AS text), CAST(CAST($2 AS text) AS jsonb), CAST($3 AS integer), CAST($4 AS text), CAST($5 AS text), CAST($6 AS text),
     CAST($7 AS timestamptz), CAST($8 AS double precision), CAST($9 AS integer), CAST($10 AS text), NULL, NULL,
     CAST($11 AS timestamptz)) AS job

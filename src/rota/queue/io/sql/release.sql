@@ -1,14 +1,17 @@
--- Returns jobs to the queue without counting the try: yield, snooze, give back, reject. Fenced by epoch (I3).
--- A returned job whose queued-scope twin already waits ends done: the twin does the work.
--- Parameters: $1 ids uuid[] (ascending), $2 epochs bigint[], $3 waits_s float8[] (null: keep run_after and with it
---   the place in line), $4 reasons text[] (null: keep last_error), $5 now timestamptz or null.
+-- Returns jobs to the queue: after a failed try, which counts, or by yield, snooze, give back and reject, which do not.
+-- Fenced by epoch (I3). A returned job whose queued-scope twin already waits ends done: the twin does the work.
+-- Parameters: $1 ids uuid[] (ascending), $2 epochs bigint[], $3 counted boolean[] (null: none), $4 waits_s float8[]
+--   (null: keep run_after and with it the place in line), $5 reasons text[] (null: keep last_error),
+--   $6 progress jsonb[] (null: keep it), $7 now timestamptz or null.
 -- Rows: id, state of each job that was written; one that does not come back was refused: its lease is lost.
 -- Locks: the rows, in the order of the ids, as renew and finish take them.
 -- Index: open_jobs_pkey, one look for each id whatever the statistics say (the arrays, and rota.io.postgres);
 --   open_jobs_queued_key for a twin.
 WITH given AS MATERIALIZED (
-    SELECT g.*, coalesce($5::timestamptz, now()) AS now
-    FROM unnest($1::uuid[], $2::bigint[], $3::double precision[], $4::text[]) AS g(id, epoch, wait_s, reason)
+    SELECT g.id, g.epoch, CASE WHEN g.counted THEN 0 ELSE 1 END AS uncounted, g.wait_s, g.reason, g.progress AS moved,
+           coalesce($7::timestamptz, now()) AS now
+    FROM unnest($1::uuid[], $2::bigint[], $3::boolean[], $4::double precision[], $5::text[], $6::jsonb[])
+         AS g(id, epoch, counted, wait_s, reason, progress)
 ), held AS MATERIALIZED (
     SELECT given.*, CASE WHEN locked.cancel_asked_at IS NOT NULL THEN 'cancelled'
                          WHEN EXISTS (SELECT FROM :"schema".open_jobs AS twin
@@ -23,23 +26,24 @@ WITH given AS MATERIALIZED (
 ), ended AS (
     DELETE FROM :"schema".open_jobs AS j USING held
     WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT held.id FROM held)) AND held.next_state <> 'queued'
-    RETURNING j.*, held.next_state, held.reason, held.now
+    RETURNING j.*, held.next_state, held.uncounted, held.reason, held.moved, held.now
 ), kept AS (
     INSERT INTO :"schema".ended_jobs
         (id, run_after, created_at, started_at, heartbeat_at, finished_at, lease_epoch, priority, tries, max_tries,
          kind, state, place, tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload,
          progress, result)
-    SELECT id, run_after, created_at, started_at, heartbeat_at, now, lease_epoch, priority, greatest(tries - 1, 0),
-           max_tries, kind, next_state, place, tenant, dedupe_key, dedupe_scope, leased_by,
-           coalesce(reason, last_error), execution_id, trace, payload, progress, NULL
+    SELECT id, run_after, created_at, started_at, heartbeat_at, now, lease_epoch, priority,
+           greatest(tries - uncounted, 0), max_tries, kind, next_state, place, tenant, dedupe_key, dedupe_scope,
+           leased_by, coalesce(reason, last_error), execution_id, trace, payload, coalesce(moved, progress), NULL
     FROM ended
 ), back AS (
     UPDATE :"schema".open_jobs AS j
     SET state = 'queued',
         lease_until = NULL,
-        tries = greatest(j.tries - 1, 0),
+        tries = greatest(j.tries - held.uncounted, 0),
         run_after = coalesce(held.now + make_interval(secs => held.wait_s), j.run_after),
-        last_error = coalesce(held.reason, j.last_error)
+        last_error = coalesce(held.reason, j.last_error),
+        progress = coalesce(held.moved, j.progress)
     FROM held
     WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT held.id FROM held)) AND held.next_state = 'queued'
 )
