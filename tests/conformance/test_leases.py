@@ -177,6 +177,20 @@ async def test_retry_waits_and_counts_the_try(queue: Queue) -> None:
     assert (job.tries, job.lease.epoch) == (2, 2)
 
 
+async def test_the_last_progress_goes_with_a_release(queue: Queue) -> None:
+    job_id = await queue.add()
+    await queue.back(await queue.take(job_id), progress="7")
+    (job,) = await queue.claim()
+    assert job.progress == "7"
+    await queue.back(job.lease)
+    assert (await queue.row(job_id)).progress == "7"
+    lease = await queue.take(job_id)
+    await queue.cancel(job_id)
+    await queue.back(lease, progress="8")
+    row = await queue.row(job_id)
+    assert (row.state, row.progress) == (State.CANCELLED, "8")
+
+
 async def test_an_end_after_the_lease_is_taken_while_nobody_else_has_the_job(queue: Queue) -> None:
     done, back = await queue.add(), await queue.add()
     leases = [job.lease for job in await queue.claim()]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
@@ -25,12 +25,15 @@ GRACE_S = 20.0
 START = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS = ("a", "b")
 
+IN_CI = "CI" in os.environ
 SETTINGS = settings(
+    # To make a failure small may take minutes.
+    phases=[Phase.generate] if IN_CI else [Phase.generate, Phase.shrink],
     max_examples=40,
     stateful_step_count=40,
     deadline=None,
     database=None,
-    derandomize="CI" in os.environ,
+    derandomize=IN_CI,
     suppress_health_check=list(HealthCheck),
 )
 
@@ -60,6 +63,7 @@ filters = st.builds(
     newer_s=st.none() | seconds,
 )
 reasons = st.sampled_from([None, "why"])
+texts = st.sampled_from([None, "1", '{"n": 2}'])
 
 
 class Mirror(Reference):
@@ -144,19 +148,20 @@ class SideBySide(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        self.both(
-            "finish",
-            [
-                Finish(
-                    lease,
-                    data.draw(st.sampled_from(list(Outcome))),
-                    error=data.draw(reasons),
-                    wait_s=data.draw(seconds),
-                    keyed=self.keyed(lease),
-                )
-                for lease in self.some_leases(data)
-            ],
-        )
+        finishes = []
+        for lease in self.some_leases(data):
+            outcome = data.draw(st.sampled_from(list(Outcome)))
+            finish = Finish(
+                lease,
+                outcome,
+                error=data.draw(reasons),
+                wait_s=data.draw(seconds),
+                result=data.draw(texts) if outcome is Outcome.DONE else None,
+                progress=data.draw(texts),
+                keyed=self.keyed(lease),
+            )
+            finishes.append(finish)
+        self.both("finish", finishes)
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
@@ -168,6 +173,7 @@ class SideBySide(RuleBasedStateMachine):
                     lease,
                     wait_s=data.draw(st.none() | seconds),
                     reason=data.draw(reasons),
+                    progress=data.draw(texts),
                     keyed=self.keyed(lease),
                 )
                 for lease in self.some_leases(data)

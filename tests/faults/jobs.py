@@ -88,4 +88,5 @@ class Jobs:
 
     def check_runs(self, faults: Faults | None = None) -> None:
         """Fails if two runs of a job overlapped."""
-        assert faults_of(runs_of(read_steps(self.records)), faults or Faults()) == []
+        found = faults_of(runs_of(read_steps(self.records)), faults or Faults())
+        assert not found, "\n".join(found)

@@ -78,6 +78,15 @@ def plain(ctx: rota.Context, job: Work) -> str | None:
     return f"by {os.getpid()}"
 
 
+@app.job(limit=2, lease_s=30, heartbeat_s=1, max_tries=5, retry=SOON)
+def endless(ctx: rota.Context) -> None:
+    """A thread that hears nothing, with a lease that is longer than a worker's patience at its stop."""
+    recorder.note(START, ctx.job)
+    while True:
+        time.sleep(STEP_S)
+        recorder.note(MOVE, ctx.job)
+
+
 @app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=3, retry=SOON)
 async def deadly(ctx: rota.Context) -> None:
     """Kills its own process, as the kernel does where memory runs out."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -36,7 +35,6 @@ from tests.postgres_servers import Psql
 Answer = TypeVar("Answer")
 
 SHOP = """
-import os
 import time
 import rota
 
@@ -354,7 +352,8 @@ def test_a_job_is_shown_by_its_id_or_its_first_digits(rota: Rota) -> None:
 
 def test_digits_of_more_than_one_job_and_of_none_are_refused(rota: Rota, psql: Psql) -> None:
     psql(
-        rota.dsn, "SELECT rota.enqueue('twin', at => '2026-01-01 00:00:00.00000' || n) FROM generate_series(1, 2) AS n"
+        rota.dsn,
+        "SELECT rota.enqueue('twin', at => ('2026-01-01 00:00:00.00000' || n)::timestamptz) FROM generate_series(1, 2) AS n",
     )
     (one, other) = rota.json("jobs", "list")["jobs"]
     prefix = one["id"][:13]
@@ -535,8 +534,10 @@ def test_settings_that_make_no_sense_are_refused_by_every_command(rota: Rota) ->
             "ROTA_CONFIG names gone.toml, and there is no such file.",
         ),
     ]
-    for args, environ, said in cases:
-        refused(rota(*args, environ={"ROTA_CONFIG": "empty.toml", **environ}), said, status=2)
+    with ThreadPoolExecutor(4) as pool:
+        answers = pool.map(lambda case: rota(*case[0], environ={"ROTA_CONFIG": "empty.toml", **case[1]}), cases)
+        for (_, _, said), done in zip(cases, answers, strict=True):
+            refused(done, said, status=2)
     refused(rota("jobs", "list"), f"{rota.folder / 'rota.toml'}: poll is no setting of Rota.", status=2)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from rota.cli.options import read_settings
 from rota.demo.run import run
+from rota.io import log
 from rota.io.terminal import out
 
 DEFAULT_FOLDER = Path("rota-demo")
@@ -21,4 +22,6 @@ def demo(
 ) -> None:
     """Run real work on media files with an embedded PostgreSQL and two workers, one of which is killed on the way."""
     settings = read_settings()
+    # What the process tree says of the worker that is killed on purpose is no news here.
+    log.setup_as("text", "error")
     sys.exit(asyncio.run(run(files or [], folder=folder.absolute(), console=out, ffmpeg=settings.ffmpeg, kill=kill)))

@@ -276,7 +276,8 @@ class Database:
         async with pool.acquire(timeout=CONNECT_TIMEOUT_S) as conn:
             try:
                 yield conn
-            except (asyncpg.ReadOnlySQLTransactionError, asyncpg.exceptions.InternalClientError):
+            except (asyncpg.ReadOnlySQLTransactionError, asyncpg.exceptions.InternalClientError, TimeoutError):
+                # After a statement without an answer the pool would wait for one to its cancellation, too.
                 conn.terminate()
                 raise
 

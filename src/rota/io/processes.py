@@ -90,6 +90,7 @@ class ProcessTree:
             for child in self._children.values():
                 _signal(child, signal.SIGKILL)
             await asyncio.gather(*keeping, return_exceptions=True)
+            await asyncio.gather(*(child.wait() for child in self._children.values()))
         return next((status for status in statuses if status), 0)
 
     async def _keep(self, command: Command) -> int:

@@ -13,6 +13,7 @@ import asyncpg
 
 from rota.errors import RotaError
 from rota.io.backoff import Backoff
+from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.queue.io.store import Store
 from rota.queue.job import Finish, Outcome, Release, State
@@ -20,6 +21,9 @@ from rota.queue.job import Finish, Outcome, Release, State
 BATCH_MAX: Final = 1000
 PENDING_MAX: Final = 10_000
 """Ends that may wait to be written; beyond it the worker claims nothing new."""
+
+LATE_S: Final = 3.0
+"""A statement that takes so long shows that the database is in trouble."""
 
 Write = Finish | Release
 log = get_logger("rota.worker")
@@ -42,6 +46,7 @@ class Completer:
         self._random = random
         self._pending: list[Write] = []
         self._writing = 0
+        self._began: float | None = None
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -51,6 +56,11 @@ class Completer:
     def waiting(self) -> int:
         """Ends that are not written yet."""
         return len(self._pending) + self._writing
+
+    @property
+    def late(self) -> bool:
+        """Whether ends have not been written for a while: the leases of new jobs could run out behind them."""
+        return self._began is not None and lease_clock() - self._began > LATE_S
 
     def add(self, write: Write) -> None:
         """Takes an end to write; returns at once."""
@@ -78,7 +88,9 @@ class Completer:
                         self._alone.add(task)
                         task.add_done_callback(self._alone.discard)
                 if plain:
+                    self._began = lease_clock()
                     await self._write_all(plain)
+                    self._began = None
 
     async def flush(self, *, timeout_s: float) -> bool:
         """Waits until everything is written. Returns: False if the time ran out first."""

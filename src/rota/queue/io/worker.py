@@ -172,7 +172,7 @@ class Worker:
 
     async def _claim_once(self) -> bool:
         """One claim. Returns: whether to claim again at once."""
-        if self._completer.waiting >= PENDING_MAX:
+        if self._completer.waiting >= PENDING_MAX or self._completer.late:
             return False
         asks = [ask for ask in self._slots.asks() if ask.kind in self._more]
         if not asks:

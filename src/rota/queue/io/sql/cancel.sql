@@ -3,7 +3,7 @@
 -- Parameters: $1 ids uuid[] (ascending), $2 reason text, $3 now timestamptz or null.
 -- Rows: id, state (cancelled, or leased where the holder was asked) of each open job among them.
 -- Locks: the rows, in the order of the ids.
--- Index: open_jobs_pkey, one look for each id.
+-- Index: open_jobs_pkey, one look for each id whatever the statistics say (BETWEEN: see finish.sql).
 WITH clock AS MATERIALIZED (
     SELECT coalesce($3::timestamptz, now()) AS now
 ), held AS MATERIALIZED (
@@ -13,7 +13,7 @@ WITH clock AS MATERIALIZED (
     ) AS locked
 ), ended AS (
     DELETE FROM :"schema".open_jobs AS j USING held
-    WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT held.id FROM held)) AND held.state = 'queued'
+    WHERE j.id BETWEEN held.id AND held.id AND held.state = 'queued'
     RETURNING j.*
 ), kept AS (
     INSERT INTO :"schema".ended_jobs
@@ -29,7 +29,7 @@ WITH clock AS MATERIALIZED (
     SET cancel_asked_at = coalesce(j.cancel_asked_at, clock.now),
         last_error = CASE WHEN j.cancel_asked_at IS NULL THEN $2 ELSE j.last_error END
     FROM held CROSS JOIN clock
-    WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT held.id FROM held)) AND held.state = 'leased'
+    WHERE j.id BETWEEN held.id AND held.id AND held.state = 'leased'
     RETURNING j.leased_by
 ), told AS (
     SELECT pg_notify(:'channel', '!' || leased_by) FROM (SELECT DISTINCT leased_by FROM asked) AS holder

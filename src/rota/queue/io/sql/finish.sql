@@ -5,14 +5,16 @@
 --   Instead of an array, null says for all: done, no error, no result, the progress that is stored.
 -- Rows: id, state of each job that was written; one that does not come back was refused: its lease is lost.
 -- Locks: the rows, in the order of the ids, as renew and release take them.
--- Index: open_jobs_pkey (an array of ids, whatever the statistics say).
+-- Index: open_jobs_pkey, one look for each id whatever the statistics say.
 WITH given AS MATERIALIZED (
     SELECT g.id, g.epoch, coalesce(g.outcome, 'done') AS outcome, g.error, g.result, g.progress AS moved
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::jsonb[], $6::jsonb[])
          AS g(id, epoch, outcome, error, result, progress)
 ), ended AS (
     DELETE FROM :"schema".open_jobs AS j USING given
-    WHERE j.id = ANY ($1::uuid[]) AND j.id = given.id AND j.lease_epoch = given.epoch AND j.state || '' = 'leased'
+    -- BETWEEN, not =: it leaves one plan, a look by open_jobs_pkey for each given row, in their order. With = it may
+    -- be a join that compares each with each, or one that locks in the order of the heap and meets renew in a deadlock.
+    WHERE j.id BETWEEN given.id AND given.id AND j.lease_epoch = given.epoch AND j.state || '' = 'leased'
     RETURNING j.*, given.outcome, given.error, given.result, given.moved
 )
 INSERT INTO :"schema".ended_jobs AS e

@@ -5,7 +5,7 @@
 --   $6 progress jsonb[] (null: keep it), $7 now timestamptz or null.
 -- Rows: id, state of each job that was written; one that does not come back was refused: its lease is lost.
 -- Locks: the rows, in the order of the ids, as renew and finish take them.
--- Index: open_jobs_pkey, one look for each id whatever the statistics say (the arrays, and rota.io.postgres);
+-- Index: open_jobs_pkey, one look for each id whatever the statistics say (BETWEEN: see finish.sql);
 --   open_jobs_queued_key for a twin.
 WITH given AS MATERIALIZED (
     SELECT g.id, g.epoch, CASE WHEN g.counted THEN 0 ELSE 1 END AS uncounted, g.wait_s, g.reason, g.progress AS moved,
@@ -25,7 +25,7 @@ WITH given AS MATERIALIZED (
     ) AS locked
 ), ended AS (
     DELETE FROM :"schema".open_jobs AS j USING held
-    WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT held.id FROM held)) AND held.next_state <> 'queued'
+    WHERE j.id BETWEEN held.id AND held.id AND held.next_state <> 'queued'
     RETURNING j.*, held.next_state, held.uncounted, held.reason, held.moved, held.now
 ), kept AS (
     INSERT INTO :"schema".ended_jobs
@@ -45,6 +45,6 @@ WITH given AS MATERIALIZED (
         last_error = coalesce(held.reason, j.last_error),
         progress = coalesce(held.moved, j.progress)
     FROM held
-    WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT held.id FROM held)) AND held.next_state = 'queued'
+    WHERE j.id BETWEEN held.id AND held.id AND held.next_state = 'queued'
 )
 SELECT held.id, held.next_state AS state FROM held

@@ -3,7 +3,7 @@
 --   $5 now timestamptz or null for the database's clock.
 -- Rows: id, cancel_asked of each lease that was extended; one that does not come back is lost.
 -- Locks: the rows, in the order of the ids, as finish and release take them.
--- Index: open_jobs_pkey, one look for each id whatever the statistics say (the arrays, and rota.io.postgres).
+-- Index: open_jobs_pkey, one look for each id whatever the statistics say (BETWEEN: see finish.sql).
 WITH given AS MATERIALIZED (
     SELECT g.id, g.epoch, g.lease_s, g.progress, coalesce($5::timestamptz, now()) AS now
     FROM unnest($1::uuid[], $2::bigint[], $3::double precision[], $4::jsonb[]) AS g(id, epoch, lease_s, progress)
@@ -21,5 +21,5 @@ SET lease_until = held.now + make_interval(secs => held.lease_s),
     heartbeat_at = held.now,
     progress = coalesce(held.progress, j.progress)
 FROM held
-WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT held.id FROM held))
+WHERE j.id BETWEEN held.id AND held.id
 RETURNING j.id, j.cancel_asked_at IS NOT NULL AS cancel_asked

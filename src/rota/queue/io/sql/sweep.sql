@@ -8,7 +8,7 @@
 -- Rows, in the order of the ids: id, kind, epoch (of the lease that ended), holder, state (after; leased: ask for it
 --   alone), tries.
 -- Locks: the rows, FOR UPDATE SKIP LOCKED; one that its holder is writing now is passed over.
--- Index: open_jobs_lease and open_jobs_cancel to find, open_jobs_pkey to write.
+-- Index: open_jobs_lease and open_jobs_cancel to find, open_jobs_pkey to write (BETWEEN: see finish.sql).
 WITH clock AS MATERIALIZED (
     SELECT coalesce($4::timestamptz, now()) AS now
 ), ran_out AS MATERIALIZED (
@@ -43,8 +43,7 @@ WITH clock AS MATERIALIZED (
     FROM (SELECT * FROM ran_out UNION SELECT * FROM unanswered) AS o CROSS JOIN clock
 ), ended AS (
     DELETE FROM :"schema".open_jobs AS j USING over
-    WHERE j.id = over.id AND j.id = ANY (ARRAY(SELECT over.id FROM over))
-      AND over.next_state NOT IN ('queued', 'leased')
+    WHERE j.id BETWEEN over.id AND over.id AND over.next_state NOT IN ('queued', 'leased')
     RETURNING j.*, over.next_state, over.error, over.now
 ), kept AS (
     INSERT INTO :"schema".ended_jobs
@@ -59,7 +58,7 @@ WITH clock AS MATERIALIZED (
     UPDATE :"schema".open_jobs AS j
     SET state = 'queued', lease_until = NULL, last_error = over.error
     FROM over
-    WHERE j.id = over.id AND j.id = ANY (ARRAY(SELECT over.id FROM over)) AND over.next_state = 'queued'
+    WHERE j.id BETWEEN over.id AND over.id AND over.next_state = 'queued'
 )
 SELECT over.id, over.kind, over.lease_epoch AS epoch, over.leased_by AS holder, over.next_state AS state, over.tries
 FROM over
