@@ -127,16 +127,12 @@ class LeaseBook:
         """
         renewals = []
         for held in self._held.values():
-            if now < held.next_beat or held.sent_at is not None or now >= held.deadline:
-                continue
-            if held.progressed:
+            # Without progress the beat stays due, so that the first move after it is written at once.
+            if held.progressed and held.sent_at is None and held.next_beat <= now < held.deadline:
                 renewals.append(Renewal(held.lease, held.lease_s, held.progress))
                 held.progressed = False
                 held.progress = None
                 held.sent_at = now
-            else:
-                # The last beat is not after the stop: what moved before it is written, not stopped.
-                held.next_beat = min(now + held.heartbeat_s, self._stop_at(held))
         return sorted(renewals, key=lambda renewal: renewal.lease)
 
     def renewed(self, renewals: Iterable[Renewal], *, kept: Iterable[JobId], now: float) -> list[Lease]:
@@ -199,11 +195,17 @@ class LeaseBook:
 
     def next_look(self) -> float | None:
         """The earliest time at which `due`, `overdue` or `ending` may have something; None while nothing is held."""
-        times = (
-            min(self._stop_at(held), held.next_beat if held.sent_at is None else held.deadline)
-            for held in self._held.values()
-        )
-        return min(times, default=None)
+        return min(map(self._look_at, self._held.values()), default=None)
+
+    def pace_s(self) -> float | None:
+        """Within how many seconds to look again whatever `next_look` says, because a job may move at any time; None
+        while nothing is held."""
+        return min((held.heartbeat_s / 2 for held in self._held.values()), default=None)
+
+    def _look_at(self, held: Held) -> float:
+        if held.progressed and held.sent_at is None:
+            return min(held.next_beat, self._stop_at(held))
+        return self._stop_at(held)
 
     def _margin(self, held: Held) -> float:
         return min(self.margin_s, held.lease_s / 4)

@@ -29,8 +29,8 @@ IN_CI = "CI" in os.environ
 SETTINGS = settings(
     # To make a failure small may take minutes.
     phases=[Phase.generate] if IN_CI else [Phase.generate, Phase.shrink],
-    max_examples=40,
-    stateful_step_count=40,
+    max_examples=60,
+    stateful_step_count=50,
     deadline=None,
     database=None,
     derandomize=IN_CI,
@@ -51,6 +51,7 @@ new_jobs = st.builds(
 )
 asks = st.lists(
     st.builds(Ask, st.sampled_from(KINDS), st.integers(0, 3), st.sampled_from([20.0, 60.0]), st.integers(1, 3)),
+    min_size=1,
     max_size=2,
     unique_by=lambda ask: ask.kind,
 )
@@ -129,8 +130,9 @@ class SideBySide(RuleBasedStateMachine):
         if told.created:
             self.ids.append(told.id)
 
-    @rule(asks=asks, holder=st.sampled_from([HOLDER, OTHER]))
-    def claim(self, asks: list[Ask], holder: Holder) -> None:
+    @rule(asks=asks, holder=st.sampled_from([HOLDER, OTHER]), seconds=st.sampled_from([0.0, 0.0, 10.0]))
+    def claim(self, asks: list[Ask], holder: Holder, seconds: float) -> None:
+        self.later(seconds)
         told = self.runner.run(self.store.claim(asks, holder=holder, now=self.now))
         expected = self.mirror.claim(asks, holder=holder, now=self.now)
         assert [job.lease for job in told] == [job.lease for job in expected]
@@ -189,8 +191,9 @@ class SideBySide(RuleBasedStateMachine):
     def disown(self, data: st.DataObject, holder: Holder) -> None:
         self.both("disown", holder, known=data.draw(st.lists(st.sampled_from(self.ids), max_size=4)))
 
-    @rule()
-    def sweep(self) -> None:
+    @rule(seconds=st.sampled_from([0.0, 1.0, 25.0, 65.0]))
+    def sweep(self, seconds: float) -> None:
+        self.later(seconds)
         self.both("sweep", grace_s=GRACE_S)
 
     @rule(data=st.data())
@@ -227,7 +230,6 @@ class SideBySide(RuleBasedStateMachine):
         expected = self.mirror.page(wanted, limit=limit, below=below, now=self.now)
         assert [self.plain(row) for row in told] == [self.plain(row) for row in expected]
 
-    @rule(seconds=st.sampled_from([1.0, 10.0, 20.0, 45.0]))
     def later(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 

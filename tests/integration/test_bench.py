@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import asyncpg
+
 from bench.queue.adapters import raw, rota
 
 REPOSITORY = Path(__file__).parents[2]

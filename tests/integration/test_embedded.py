@@ -22,13 +22,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.postgres_servers import DEBIAN_15, Psql, server_binaries, unavailable
 
 import rota.io.embedded as module
 from rota.errors import EmbeddedError
 from rota.io import embedded_binaries, embedded_data, embedded_folder, embedded_probe
 from rota.io.embedded import EmbeddedPostgres, clone_template, find_binaries, make_template
 from rota.io.embedded_binaries import launch_command, server_user
+from tests.postgres_servers import DEBIAN_15, Psql, server_binaries, unavailable
 
 NOBODY = 65534
 WAIT_S = 20.0  # generous: only a failing test waits that long

@@ -272,19 +272,35 @@ def test_the_last_moment_comes_before_the_end() -> None:
 def test_the_next_look() -> None:
     book = LeaseBook()
     assert book.next_look() is None
+    assert book.pace_s() is None
     book.grant(lease(1), lease_s=LEASE_S, heartbeat_s=BEAT_S, sent_at=0.0)
     book.grant(lease(2), lease_s=20.0, heartbeat_s=5.0, sent_at=0.0)
-    assert book.next_look() == 5.0
+    assert book.pace_s() == 2.5  # a job may move at any time
+    assert book.next_look() == 15.0  # until one does, the next is to stop the second
     book.progressed(lease(2))
+    assert book.next_look() == 5.0
     due = book.due(now=5.0)
     assert book.next_look() == 17.5  # its renewal is under way: the next is to give it up
     book.renewed(due, kept=[lease(2).job_id], now=6.0)
-    assert book.next_look() == 10.0
+    assert book.next_look() == 20.0
     book.drop(lease(2))
-    assert book.next_look() == 30.0
-    for now in range(30, 270, 30):
-        book.due(now=now)
-    assert book.next_look() == 270.0
+    assert book.next_look() == LEASE_S - BEAT_S
+    assert book.pace_s() == BEAT_S / 2
+
+
+def test_a_late_move_is_written_at_once() -> None:
+    """The beats before it had nothing to write; the one that was due stays due."""
+    book = LeaseBook()
+    book.grant(lease(), lease_s=LEASE_S, heartbeat_s=BEAT_S, sent_at=0.0)
+    for now in range(30, 200, 30):
+        assert book.due(now=now) == []
+    book.progressed(lease(), progress="late")
+    (renewal,) = book.due(now=200.5)
+    assert renewal.progress == "late"
+    book.renewed([renewal], kept=[lease().job_id], now=200.6)
+    assert book.deadline(lease()) == 200.5 + LEASE_S
+    book.progressed(lease())
+    assert book.due(now=210.0) == [], "once for each heartbeat is enough"
 
 
 beats = st.floats(0.1, 0.5).flatmap(lambda share: st.tuples(st.sampled_from([1.0, 10.0, 300.0]), st.just(share)))

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+
 from bench import machine
 from bench.machine import Bystanders, Reading
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from bench.queue import main
 from bench.queue.main import FULL, LINES, QUICK, Measurement, parse, plan, steadily
 from bench.report import Sample

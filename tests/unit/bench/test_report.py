@@ -1,6 +1,7 @@
 """Quantiles, medians, ratios, bars and the table of a bench."""
 
 import pytest
+
 from bench.report import Bar, Line, Sample, bars, disturbance, medians, quantile, ratio, table
 
 DRAIN = Line("W3", "drain : raw", "drain.rota", "drain.raw", bar=Bar("drain / raw", 0.4))

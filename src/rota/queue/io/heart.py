@@ -128,10 +128,10 @@ class Heart:
 
     def _pause(self) -> float:
         with self._leases.lock:
-            look = self._leases.book.next_look()
-        if look is None:
+            look, pace_s = self._leases.book.next_look(), self._leases.book.pace_s()
+        if look is None or pace_s is None:
             return LOOK_MAX_S / 2
-        return min(LOOK_MAX_S, max(LOOK_MIN_S, look - lease_clock()))
+        return min(LOOK_MAX_S, pace_s, max(LOOK_MIN_S, look - lease_clock()))
 
     async def _renew(self, store: Store, renewals: list[Renewal]) -> None:
         try:
