@@ -35,6 +35,7 @@ from tests.postgres_servers import Psql
 Answer = TypeVar("Answer")
 
 SHOP = """
+import os
 import time
 import rota
 
@@ -353,7 +354,8 @@ def test_a_job_is_shown_by_its_id_or_its_first_digits(rota: Rota) -> None:
 def test_digits_of_more_than_one_job_and_of_none_are_refused(rota: Rota, psql: Psql) -> None:
     psql(
         rota.dsn,
-        "SELECT rota.enqueue('twin', at => ('2026-01-01 00:00:00.00000' || n)::timestamptz) FROM generate_series(1, 2) AS n",
+        "SELECT rota.enqueue('twin', at => ('2026-01-01 00:00:00.00000' || n)::timestamptz) "
+        "FROM generate_series(1, 2) AS n",
     )
     (one, other) = rota.json("jobs", "list")["jobs"]
     prefix = one["id"][:13]
