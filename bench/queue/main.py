@@ -119,13 +119,13 @@ def plan(works: Works, only: Sequence[str]) -> dict[str, list[tuple[str, Measure
 
 
 async def steadily(measure: Measurement, options: Options) -> list[Sample]:
-    """The least disturbed of a few tries; the first that is not disturbed is good enough."""
+    """The least disturbed of a few tries; the first that is not disturbed, or that used up all patience, will do."""
     best: list[Sample] = []
     for number in range(1, options.tries + 1):
         samples = [replace(sample, tries=number) for sample in await measure()]
         if not best or samples[0].others < best[0].others:
             best = samples
-        if best[0].others < options.bystanders.limit:
+        if best[0].others < options.bystanders.limit or options.bystanders.patience_left_s <= 0:
             break
     return best
 

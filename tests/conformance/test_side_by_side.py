@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -10,10 +10,10 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from rota.errors import JobNotFound
-from rota.ids import Holder, JobId
+from rota.ids import JobId
 from rota.io.postgres import Database, Target
 from rota.lease import Lease, Renewal
 from rota.queue.io.store import Store
@@ -38,6 +38,7 @@ SETTINGS = settings(
 )
 
 seconds = st.sampled_from([0.0, 10.0, 30.0])
+lengths = st.sampled_from([20.0, 60.0])
 new_jobs = st.builds(
     NewJob,
     kind=st.sampled_from(KINDS),
@@ -50,7 +51,13 @@ new_jobs = st.builds(
     max_tries=st.sampled_from([None, None, 1, 2]),
 )
 asks = st.lists(
-    st.builds(Ask, st.sampled_from(KINDS), st.integers(0, 3), st.sampled_from([20.0, 60.0]), st.integers(1, 3)),
+    st.builds(
+        Ask,
+        kind=st.sampled_from(KINDS),
+        free=st.sampled_from([4, 2, 1, 0]),
+        lease_s=lengths,
+        max_tries=st.sampled_from([3, 1, 2]),
+    ),
     min_size=1,
     max_size=2,
     unique_by=lambda ask: ask.kind,
@@ -63,6 +70,7 @@ filters = st.builds(
     older_s=st.none() | seconds,
     newer_s=st.none() | seconds,
 )
+holders = st.sampled_from([HOLDER, OTHER])
 reasons = st.sampled_from([None, "why"])
 texts = st.sampled_from([None, "1", '{"n": 2}'])
 
@@ -111,8 +119,24 @@ class SideBySide(RuleBasedStateMachine):
         rows = self.mirror.show(lease.job_id)
         return bool(rows) and rows[0].dedupe_scope is Scope.QUEUED
 
-    @rule(jobs=st.lists(new_jobs, min_size=1, max_size=4))
-    def enqueue(self, jobs: list[NewJob]) -> None:
+    @initialize(jobs=st.lists(new_jobs, min_size=8, max_size=8))
+    def begin(self, jobs: list[NewJob]) -> None:
+        self.add(jobs)
+
+    @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        """One rule for all: as rules of their own, hypothesis would leave some out for a whole run."""
+        acts = [self.enqueue, self.claim, self.claim, self.finish, self.release, self.sweep, *self.other_acts]
+        data.draw(st.sampled_from(acts))(data)
+
+    @property
+    def other_acts(self) -> list[Callable[[st.DataObject], None]]:
+        return [self.enqueue_one, self.renew, self.disown, self.cancel, self.retry, self.poll, self.prune, self.page]
+
+    def enqueue(self, data: st.DataObject) -> None:
+        self.add(data.draw(st.lists(new_jobs, min_size=1, max_size=4)))
+
+    def add(self, jobs: list[NewJob]) -> None:
         self.now += timedelta(milliseconds=1)  # ids of the same microsecond are in no order
         told = self.runner.run(self.store.enqueue_many(jobs, now=self.now))
         self.mirror.given = [one.id if one.created else NOBODY for one in told]
@@ -120,9 +144,9 @@ class SideBySide(RuleBasedStateMachine):
         self.compare()
         self.ids += [one.id for one in told if one.created]
 
-    @rule(job=new_jobs)
-    def enqueue_one(self, job: NewJob) -> None:
+    def enqueue_one(self, data: st.DataObject) -> None:
         self.now += timedelta(milliseconds=1)
+        job = data.draw(new_jobs)
         told = self.runner.run(self.store.enqueue(job, now=self.now))
         self.mirror.given = [told.id if told.created else NOBODY]
         assert told == self.mirror.enqueue(job, now=self.now)
@@ -130,11 +154,11 @@ class SideBySide(RuleBasedStateMachine):
         if told.created:
             self.ids.append(told.id)
 
-    @rule(asks=asks, holder=st.sampled_from([HOLDER, OTHER]), seconds=st.sampled_from([0.0, 0.0, 10.0]))
-    def claim(self, asks: list[Ask], holder: Holder, seconds: float) -> None:
-        self.later(seconds)
-        told = self.runner.run(self.store.claim(asks, holder=holder, now=self.now))
-        expected = self.mirror.claim(asks, holder=holder, now=self.now)
+    def claim(self, data: st.DataObject) -> None:
+        self.now += timedelta(seconds=data.draw(seconds))
+        wanted, holder = data.draw(asks), data.draw(holders)
+        told = self.runner.run(self.store.claim(wanted, holder=holder, now=self.now))
+        expected = self.mirror.claim(wanted, holder=holder, now=self.now)
         assert [job.lease for job in told] == [job.lease for job in expected]
         assert [(job.tries, job.max_tries, job.run_after, plain(job.progress)) for job in told] == [
             (job.tries, job.max_tries, job.run_after, plain(job.progress)) for job in expected
@@ -142,13 +166,10 @@ class SideBySide(RuleBasedStateMachine):
         self.compare()
         self.leases += [job.lease for job in told]
 
-    @precondition(lambda self: self.leases)
-    @rule(data=st.data(), lease_s=st.sampled_from([20.0, 60.0]), progress=st.none() | st.integers(0, 9))
-    def renew(self, data: st.DataObject, lease_s: float, progress: int | None) -> None:
+    def renew(self, data: st.DataObject) -> None:
+        lease_s, progress = data.draw(lengths), data.draw(st.none() | st.integers(0, 9))
         self.both("renew", [Renewal(lease, lease_s, progress) for lease in self.some_leases(data)])
 
-    @precondition(lambda self: self.leases)
-    @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         finishes = []
         for lease in self.some_leases(data):
@@ -165,43 +186,39 @@ class SideBySide(RuleBasedStateMachine):
             finishes.append(finish)
         self.both("finish", finishes)
 
-    @precondition(lambda self: self.leases)
-    @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        self.both(
-            "release",
-            [
-                Release(
-                    lease,
-                    wait_s=data.draw(st.none() | seconds),
-                    reason=data.draw(reasons),
-                    progress=data.draw(texts),
-                    keyed=self.keyed(lease),
-                )
-                for lease in self.some_leases(data)
-            ],
-        )
+        releases = [
+            Release(
+                lease,
+                wait_s=data.draw(st.none() | seconds),
+                reason=data.draw(reasons),
+                progress=data.draw(texts),
+                keyed=self.keyed(lease),
+            )
+            for lease in self.some_leases(data)
+        ]
+        self.both("release", releases)
 
     def some_leases(self, data: st.DataObject) -> list[Lease]:
         """Old ones and new ones, but the new ones more often."""
+        if not self.leases:
+            return []
         recent = st.sampled_from(self.leases[-6:])
-        return data.draw(st.lists(recent | recent | st.sampled_from(self.leases), min_size=1, max_size=5, unique=True))
+        return data.draw(st.lists(recent | recent | st.sampled_from(self.leases), max_size=4, unique=True))
 
-    @rule(data=st.data(), holder=st.sampled_from([HOLDER, OTHER]))
-    def disown(self, data: st.DataObject, holder: Holder) -> None:
-        self.both("disown", holder, known=data.draw(st.lists(st.sampled_from(self.ids), max_size=4)))
+    def disown(self, data: st.DataObject) -> None:
+        lost = data.draw(st.sampled_from(self.ids))
+        known = [job_id for job_id in self.ids if job_id != lost]
+        self.both("disown", data.draw(holders), known=known)
 
-    @rule(seconds=st.sampled_from([0.0, 1.0, 25.0, 65.0]))
-    def sweep(self, seconds: float) -> None:
-        self.later(seconds)
+    def sweep(self, data: st.DataObject) -> None:
+        self.now += timedelta(seconds=data.draw(st.sampled_from([25.0, 0.0, 1.0, 65.0])))
         self.both("sweep", grace_s=GRACE_S)
 
-    @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        ids = data.draw(st.lists(st.sampled_from(self.ids), min_size=1, max_size=4))
+        ids = data.draw(st.lists(st.sampled_from(self.ids), min_size=1, max_size=2))
         self.both("cancel", ids, reason=data.draw(st.sampled_from(["one", "two"])))
 
-    @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
         job_id = data.draw(st.sampled_from(self.ids))
         try:
@@ -209,29 +226,22 @@ class SideBySide(RuleBasedStateMachine):
         except JobNotFound:
             assert not self.mirror.show(job_id)
 
-    @rule(kinds=st.sets(st.sampled_from(KINDS)), holder=st.sampled_from([HOLDER, OTHER]))
-    def poll(self, kinds: set[str], holder: Holder) -> None:
-        told = self.runner.run(self.store.poll(sorted(kinds), holder=holder, grace_s=GRACE_S, now=self.now))
-        expected = self.mirror.poll(sorted(kinds), holder=holder, grace_s=GRACE_S, now=self.now)
-        assert (told.next_due_s, told.expired, sorted(told.cancels)) == (
-            expected.next_due_s,
-            expected.expired,
-            list(expected.cancels),
-        )
+    def poll(self, data: st.DataObject) -> None:
+        kinds, holder = sorted(data.draw(st.sets(st.sampled_from(KINDS)))), data.draw(holders)
+        told = self.runner.run(self.store.poll(kinds, holder=holder, grace_s=GRACE_S, now=self.now))
+        expected = self.mirror.poll(kinds, holder=holder, grace_s=GRACE_S, now=self.now)
+        assert (told.next_due_s, told.expired) == (expected.next_due_s, expected.expired)
+        assert sorted(told.cancels) == list(expected.cancels)
 
-    @rule(keep_s=st.sampled_from([0.0, 60.0]))
-    def prune(self, keep_s: float) -> None:
-        self.both("prune", keep_s=keep_s)
+    def prune(self, data: st.DataObject) -> None:
+        self.both("prune", keep_s=data.draw(st.sampled_from([120.0, 10.0, 0.0])))
 
-    @rule(data=st.data(), wanted=filters, limit=st.integers(1, 5))
-    def page(self, data: st.DataObject, wanted: JobFilter, limit: int) -> None:
+    def page(self, data: st.DataObject) -> None:
+        wanted, limit = data.draw(filters), data.draw(st.integers(1, 5))
         below = data.draw(st.none() | st.sampled_from(self.ids))
         told = self.runner.run(self.store.page(wanted, limit=limit, below=below, now=self.now))
         expected = self.mirror.page(wanted, limit=limit, below=below, now=self.now)
         assert [self.plain(row) for row in told] == [self.plain(row) for row in expected]
-
-    def later(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
 
 
 def test_side_by_side(stored: Target) -> None:

@@ -37,7 +37,7 @@ def recorded(ctx: rota.Context) -> Iterator[Random]:
     recorder.note(END, ctx.job)
 
 
-@app.job(limit=12, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=OFTEN, retry=SOON)
+@app.job(limit=8, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=OFTEN, retry=SOON)
 async def quick(ctx: rota.Context) -> None:
     """A few milliseconds in three steps."""
     with recorded(ctx) as random:

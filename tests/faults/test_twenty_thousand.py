@@ -214,17 +214,18 @@ def test_twenty_thousand_jobs_each_end_once(postgres: EmbeddedPostgres, tmp_path
             )
     counts = Counter(len(each) for each in runs.values())
     print(f"jobs by runs: {sorted(counts.items())}")
-    assert chaos.counts["killed"] >= 5 and chaos.counts["stopped"] >= 5, "the test was too kind"
+    assert chaos.counts["killed"] >= 3 and chaos.counts["stopped"] >= 3, "the test was too kind"
 
 
 def run(chaos: Chaos, dsn: str) -> None:
     """Lets the team work, with faults, until all jobs have ended."""
     total, began = sum(JOBS.values()), time.monotonic()
-    restarted, next_fault_at, next_look_at, left = False, began + 2.0, began, total
+    restarted, next_fault_at, next_look_at, left = False, began + 1.0, began, total
     while left and time.monotonic() < began + CHAOS_S_MAX:
         now = time.monotonic()
         if now >= next_look_at:
-            left = open_jobs(dsn) if (seen := open_jobs(dsn)) is None else seen
+            seen = open_jobs(dsn)
+            left = left if seen is None else seen
             next_look_at = now + 0.3
             print(f"{now - began:.1f} {left}")
             if left < total * 0.6 and not restarted:
@@ -232,7 +233,7 @@ def run(chaos: Chaos, dsn: str) -> None:
                 restarted = True
         if now >= next_fault_at:
             chaos.act()
-            next_fault_at = now + chaos.random.uniform(0.2, 1.0)
+            next_fault_at = now + chaos.random.uniform(0.2, 0.7)
         chaos.mend()
         time.sleep(0.01)
     assert restarted, "the database was never restarted"

@@ -1,6 +1,6 @@
 """Worker processes that are killed, stopped, blocked and cut off, one trouble at a time (S1–S30).
 
-Each test is short: leases last 1.5 seconds, and an idle worker looks five times a second.
+Each test is short: leases last 2 seconds, and an idle worker looks five times a second.
 """
 
 import signal
@@ -24,7 +24,7 @@ from tests.faults.proxy import Proxy, proxy
 from tests.faults.records import END, MOVE, START, STOPPED, Faults, Pause
 from tests.postgres_servers import Server
 
-LEASE_S = 1.5  # as in tests/faults/troubles.py
+LEASE_S = 2.0  # as in tests/faults/troubles.py
 POLL_S = 0.2
 SLACK_S = 2.0
 """What a busy machine of two slow cores may add."""
@@ -412,7 +412,7 @@ def test_cancel_does_not_wait_for_a_worker_that_says_nothing(jobs: Jobs, team: W
 def test_a_worker_that_leaves_the_network(jobs: Jobs, team: Workers) -> None:
     """S25: its jobs are taken within lease and look; it stops in time, and works again when it is back."""
     with proxy(jobs.dsn) as network:
-        cut_off = team.start(ROTA_DSN=network.dsn, FAULTS_COMMAND_TIMEOUT_S="1")
+        cut_off = team.start(ROTA_DSN=network.dsn, FAULTS_TIMEOUT_S="1")
         held = [jobs.add("work", until="go"), jobs.add("plain", until="go")]
         for job in held:
             jobs.until_step(job, MOVE)

@@ -14,8 +14,8 @@ import rota
 from rota.io import postgres
 from tests.faults.records import END, MOVE, START, STOPPED, Recorder
 
-LEASE_S = 1.5
-HEARTBEAT_S = 0.4
+LEASE_S = 2.0
+HEARTBEAT_S = 0.5
 SOON = rota.Fixed(0.1)
 STEP_S = 0.03
 
@@ -23,9 +23,10 @@ app = rota.App()
 folder = Path(os.environ["FAULTS_RECORDS"])
 recorder = Recorder(folder)
 
-if "FAULTS_COMMAND_TIMEOUT_S" in os.environ:
-    # How long a statement may go unanswered: a test does not wait for the real time.
-    postgres.COMMAND_TIMEOUT_S = float(os.environ["FAULTS_COMMAND_TIMEOUT_S"])
+if "FAULTS_TIMEOUT_S" in os.environ:
+    # How long a line may be dead before a worker gives it up: a test does not wait for the real time.
+    setattr(postgres, "COMMAND_TIMEOUT_S", float(os.environ["FAULTS_TIMEOUT_S"]))
+    setattr(postgres, "CONNECT_TIMEOUT_S", float(os.environ["FAULTS_TIMEOUT_S"]))
 
 
 @dataclass

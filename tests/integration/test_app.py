@@ -17,6 +17,7 @@ import pytest
 import rota
 from rota.ids import JobId
 from rota.io import migrate
+from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import Target
 from rota.queue.job import JobFilter, JobRow
 from tests.integration.programs import ROTA, nothing_runs, run
@@ -473,6 +474,24 @@ async def test_a_database_that_is_away_can_be_asked_again(tmp_path: Path) -> Non
         with pytest.raises(rota.DatabaseAway, match=r"The database at postgresql://local socket/rota does not answer"):
             await app.enqueue("mail")
     await app.stop()
+
+
+async def test_a_database_that_goes_away_and_comes_back(tmp_path: Path) -> None:
+    with EmbeddedPostgres(tmp_path / "server", fsync=False) as server:
+        await migrate.up(Target(server.dsn))
+        async with rota.App(dsn=server.dsn) as app:
+            first = await app.enqueue("mail")
+            server.stop()
+            uses: list[Callable[[], Any]] = [
+                lambda: app.enqueue("mail"), lambda: app.enqueue_many([app.new("mail")] * 2),
+                lambda: app.enqueue_many([app.new("mail")] * 100), lambda: app.cancel(first.id), app.start,
+            ]  # fmt: skip
+            for use in uses:
+                with pytest.raises(rota.DatabaseAway, match=r"does not answer"):
+                    await use()
+            server.start()
+            second = await app.enqueue("mail")
+            assert [row.id for row in await jobs(app)] == [second.id, first.id]
 
 
 def test_a_program_brings_its_own_database(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rota.io import processes
 from rota.io.backoff import Backoff
 from rota.io.kill import PR_SET_CHILD_SUBREAPER
 from rota.io.processes import Command, ProcessTree
-from tests.integration.programs import lives, nothing_runs, running, until
+from tests.integration.programs import WAIT_S, lives, nothing_runs, running, until
 
 CHILD = """
 import os
@@ -100,6 +100,12 @@ async def ready(folder: Path, name: str, *, starts: int = 1) -> None:
     await asyncio.to_thread(until, there, f"{starts} starts of {name}")
 
 
+async def ended(run: Awaitable[int]) -> int:
+    """The exit status of a tree that is about to end."""
+    async with asyncio.timeout(WAIT_S):
+        return await run
+
+
 async def test_children_run_side_by_side_and_stop_when_they_are_told(folder: Path) -> None:
     tree = ProcessTree([child("one"), child("two")], grace_s=30)
     assert tree.pid("one") is None
@@ -108,7 +114,7 @@ async def test_children_run_side_by_side_and_stop_when_they_are_told(folder: Pat
     await ready(folder, "two")
     assert [str(tree.pid("one"))] == words(folder, "one.starts")
     tree.stop()
-    assert await run == 0
+    assert await ended(run) == 0
     assert words(folder, "one.signals") == words(folder, "two.signals") == ["SIGTERM"]
     assert tree.pid("one") is None and tree.pid("other") is None
 
@@ -124,13 +130,13 @@ async def test_a_child_that_crashes_is_started_again(folder: Path, how: str) -> 
     assert tree.pid("crashes") == int(pids[-1])
     assert len(words(folder, "other.starts")) == 1, "the others go on"
     tree.stop()
-    assert await run == 0
+    assert await ended(run) == 0
 
 
 @pytest.mark.parametrize(("how", "status"), [("exits 0", 0), ("exits 2", 2)])
 async def test_a_child_that_ended_well_or_was_started_wrongly_stays_down(folder: Path, how: str, status: int) -> None:
     tree = ProcessTree([child("down", how)], grace_s=30)
-    assert await tree.run() == status
+    assert await ended(tree.run()) == status
     assert len(words(folder, "down.starts")) == 1
 
 
@@ -141,7 +147,7 @@ async def test_without_restarts_a_crash_is_the_end_of_that_child_alone(folder: P
     await asyncio.to_thread(until, lambda: tree.pid("crashes") is None and words(folder, "crashes.starts"), "a crash")
     assert not run.done()
     tree.stop()
-    assert await run == 128 + signal.SIGKILL
+    assert await ended(run) == 128 + signal.SIGKILL
     assert len(words(folder, "crashes.starts")) == 1
 
 
@@ -151,7 +157,7 @@ async def test_the_first_status_that_is_not_0_counts(folder: Path) -> None:
     await ready(folder, "fine")
     await ready(folder, "not")
     tree.stop()
-    assert await run == 5
+    assert await ended(run) == 5
 
 
 async def test_a_child_that_does_not_stop_in_time_is_killed(folder: Path) -> None:
@@ -162,7 +168,7 @@ async def test_a_child_that_does_not_stop_in_time_is_killed(folder: Path) -> Non
     pid = tree.pid("stays")
     assert pid is not None
     tree.stop()
-    assert await run == 128 + signal.SIGKILL
+    assert await ended(run) == 128 + signal.SIGKILL
     assert words(folder, "stays.signals") == ["SIGTERM"], "it was asked first"
     assert not lives(pid)
 
@@ -175,7 +181,7 @@ async def test_a_second_stop_is_a_second_signal(folder: Path) -> None:
     await asyncio.to_thread(until, lambda: words(folder, "waits.signals") == ["SIGTERM"], "the first")
     assert not run.done()
     tree.stop()
-    assert await run == 0
+    assert await ended(run) == 0
     assert words(folder, "waits.signals") == ["SIGTERM", "SIGTERM"]
 
 
@@ -184,7 +190,7 @@ async def test_a_stop_before_a_child_has_begun_is_a_good_end(folder: Path) -> No
     run = asyncio.create_task(tree.run())
     await asyncio.sleep(0)
     tree.stop()
-    assert await run == 0
+    assert await ended(run) == 0
 
 
 async def test_a_stop_while_a_child_waits_to_be_started_again_is_a_good_end(
@@ -196,7 +202,7 @@ async def test_a_stop_while_a_child_waits_to_be_started_again_is_a_good_end(
     await ready(folder, "crashes")
     await asyncio.to_thread(until, lambda: tree.pid("crashes") is None, "its end")
     tree.stop()
-    assert await run == 0
+    assert await ended(run) == 0
 
 
 async def test_a_command_that_is_not_there_leaves_no_other_running(folder: Path) -> None:
@@ -224,7 +230,7 @@ async def test_what_a_child_says_goes_to_its_file(folder: Path) -> None:
     run = asyncio.create_task(tree.run())
     await ready(folder, "told")
     tree.stop()
-    await run
+    await ended(run)
     assert log.read_text().splitlines() == ["from before", "told says hello", "told complains"]
 
 
@@ -236,7 +242,7 @@ async def test_without_a_file_it_goes_where_the_parents_output_goes(
     run = asyncio.create_task(tree.run())
     await ready(folder, "told")
     tree.stop()
-    await run
+    await ended(run)
     out, err = capfd.readouterr()
     assert out == "told says inherited\n"
     assert "told complains\n" in err
@@ -249,7 +255,7 @@ async def test_ctrl_c_in_a_terminal_reaches_a_child_through_its_parent_alone(fol
     pid = tree.pid("apart")
     assert pid is not None and os.getpgid(pid) == pid != os.getpgid(0)
     tree.stop()
-    await run
+    await ended(run)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
@@ -266,7 +272,7 @@ async def test_what_a_crashed_child_had_started_is_killed_and_nothing_else(folde
     assert not lives(first), "gone before the child was started again"
     assert lives(second) and lives(sound) and own.returncode is None
     tree.stop()
-    await run
+    await ended(run)
     for pid in (sound, second, own.pid):
         os.kill(pid, signal.SIGKILL)
     await own.wait()

@@ -76,7 +76,7 @@ WRONG: dict[str, list[Any]] = {
     "schema": ["Rota", "pg_rota", "1st", "a-b", 'a"b', "s" * 42, "", 7],
     "pooler": ["pgbouncer", "", True],
     "job_pool_size": [1, 101, 2.5, "many", True, "", "6 0"],
-    "pool_size": [0, 101, -1, "1e1"],
+    "pool_size": [0, 101, -1, "1e1", True],
     "lease_s": [0.9, 86_401, "nan", "inf", "soon", True, ""],
     "heartbeat_s": [0.05, 43_201, "-inf"],
     "max_tries": [0, 1001, "three"],

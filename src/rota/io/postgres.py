@@ -267,19 +267,27 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:
-        """Lends a connection of the pool; one whose server turned read-only, or that broke, is thrown away."""
+        """Lends a connection of the pool; one whose server turned read-only, or that broke, is thrown away.
+
+        Raises: as `start`, if there is none to lend; what happens on the connection is the caller's to translate.
+        """
         if self._pool is None:
             await self.start()
         pool = self._pool
         if pool is None:
             raise DatabaseAway("The program is stopping.")
-        async with pool.acquire(timeout=CONNECT_TIMEOUT_S) as conn:
-            try:
-                yield conn
-            except (asyncpg.ReadOnlySQLTransactionError, asyncpg.exceptions.InternalClientError, TimeoutError):
-                # After a statement without an answer the pool would wait for one to its cancellation, too.
-                conn.terminate()
-                raise
+        try:
+            conn = await pool.acquire(timeout=CONNECT_TIMEOUT_S)
+        except Exception as error:
+            raise translated(error, self.target) from error
+        try:
+            yield conn
+        except (asyncpg.ReadOnlySQLTransactionError, asyncpg.exceptions.InternalClientError, TimeoutError):
+            # After a statement without an answer the pool would wait for one to its cancellation, too.
+            conn.terminate()
+            raise
+        finally:
+            await pool.release(conn)
 
     async def _fetch_on(self, conn: Connection, text: str, args: Sequence[Any]) -> list[Any]:
         if self.target.pooler == "none":

@@ -60,6 +60,14 @@ async def test_a_quiet_measurement_is_not_repeated() -> None:
     assert list(left) == [0.0]
 
 
+async def test_without_patience_left_nothing_is_repeated() -> None:
+    options = parse(["--tries", "3"])
+    options.bystanders.patience_left_s = 0
+    measure, left = _measurement([0.5, 0.3])
+    assert await steadily(measure, options) == [Sample("key", 50, others=0.5, tries=1)]
+    assert list(left) == [0.3]
+
+
 def test_the_json_has_bars_medians_and_facts() -> None:
     samples = [Sample("drain.rota", 50), Sample("drain.raw", 100)]
     found = main.results(samples, [], parse(["--quick"]), {"cores": 2})

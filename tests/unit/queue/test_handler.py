@@ -73,6 +73,7 @@ def test_a_decorator_without_wraps_hands_both_on() -> None:
         (lambda a, b, c: None, "(a, b, c)"),
         (lambda ctx, *, payload: None, "(ctx, payload)"),
         (lambda ctx, payload, *, more: None, "(ctx, payload, more)"),
+        (lambda ctx=None, *, more: None, "(ctx, more)"),
     ],
 )
 def test_a_function_that_needs_more_is_refused(function: Callable[..., Any], shown: str) -> None:

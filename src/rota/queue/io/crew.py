@@ -140,15 +140,16 @@ class Crew:
 
     # For the heart
 
-    def is_stuck(self, lease: Lease) -> bool:
-        """Whether a job that was told to stop still runs in a way that only ending the process ends."""
+    def is_stuck(self, lease: Lease, *, since: float) -> bool:
+        """Whether a job that was told to stop, first at `since`, runs in a way that only ending the process ends."""
         running = self._running.get(lease.job_id)
         if running is None or running.job.lease != lease:
             return False
         if running.in_thread:
             return True
-        seen = running.stop_seen_at
-        return seen is None or lease_clock() - seen > LOOP_BLOCKED_S
+        # A process that stood still finds its leases over, and its event loop wants a moment to take up the order.
+        seen = since if running.stop_seen_at is None else running.stop_seen_at
+        return lease_clock() - seen > LOOP_BLOCKED_S
 
     def last_words(self, stuck: Lease) -> Last:
         """What to write before this process ends because of that job."""

@@ -32,6 +32,8 @@ FENCE_WAIT_S: Final = 2.0
 """Jobs given back by a process that is about to end may start again after this: it must be gone by then."""
 LOG_EVERY: Final = 10
 """Of renewals that fail in a row, one in so many is logged."""
+LAST_WORDS: Final = 0.8
+"""The part of what is left of a lease in which a process that is about to end may still write."""
 LOOK_MAX_S: Final = 0.5
 LOOK_MIN_S: Final = 0.01
 
@@ -54,7 +56,8 @@ class Heart:
         target: the database; the heart has a connection of its own.
         stop: told which job has to be stopped, and why; may be told again.
         cancelled: told which job somebody wants cancelled.
-        stuck: asked, at the end of a lease, whether its job still runs in a way that only ending the process stops.
+        stuck: asked, at the end of a lease, whether its job, first told to stop at this time, still runs in a way that
+            only ending the process stops.
         last: asked what to write before the process ends.
         random: for the jitter of waits.
     """
@@ -66,7 +69,7 @@ class Heart:
         target: Target,
         stop: Callable[[Lease, Loss], None],
         cancelled: Callable[[JobId], None],
-        stuck: Callable[[Lease], bool],
+        stuck: Callable[[Lease, float], bool],
         last: Callable[[Lease], Last],
         random: Random,
     ) -> None:
@@ -106,6 +109,7 @@ class Heart:
     async def _beat(self) -> None:
         database = Database(self._target, size=1)
         store = Store(database)
+        told: dict[Lease, float] = {}
         try:
             while not self._ending.is_set():
                 now = lease_clock()
@@ -115,10 +119,11 @@ class Heart:
                     due = self._leases.book.due(now=now) if self._renewing is None else []
                 if due:
                     self._renewing = asyncio.create_task(self._renew(store, due))
+                told = {lease: told.get(lease, now) for lease, _ in overdue}
                 for lease, loss in overdue:
                     self._stop(lease, loss)
                 for lease in ending:
-                    if self._stuck(lease):
+                    if self._stuck(lease, told.get(lease, now)):
                         await self._end_process(store, lease)
                 await asyncio.sleep(self._pause())
         finally:
@@ -168,9 +173,10 @@ class Heart:
             job_id=str(lease.job_id), given_back=len(last.releases),
         )  # fmt: skip
         try:
-            async with asyncio.timeout(max(0.0, left / 2)):
-                await store.finish(last.finishes)
+            async with asyncio.timeout(max(0.0, left * LAST_WORDS)):
+                # First what is innocent: the try of the stuck job is counted anyway.
                 await store.release(last.releases)
+                await store.finish(last.finishes)
         except (RotaError, OSError) as error:
             # The leases run out by themselves; what may not happen is that this process lives on.
             log.error("jobs could not be given back before the end", error=str(error) or "no time was left")

@@ -125,7 +125,7 @@ class Worker:
             target=self._target,
             stop=lambda lease, loss: self._from_heart(self._crew.lose, lease, loss),
             cancelled=lambda job_id: self._from_heart(self._crew.cancel, job_id),
-            stuck=self._crew.is_stuck,
+            stuck=lambda lease, since: self._crew.is_stuck(lease, since=since),
             last=self._last_words,
             random=self._random,
         )
