@@ -561,6 +561,30 @@ def test_a_database_that_is_away_at_the_start(own_server: EmbeddedPostgres, tmp_
         assert parent.wait() == 0
 
 
+def test_ends_wait_for_a_database_that_comes_back(own_server: EmbeddedPostgres, tmp_path: Path) -> None:
+    """A job whose end could not be written for a while ends once and does not run again."""
+    dsn = own_server.dsn
+    with workers(PROGRAM, tmp_path, dsn=dsn, ROTA_POLL_S="0.2") as team:
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            jobs = Jobs(conn, tmp_path / "records")
+            worker = ready(team.start())
+            added = [jobs.add("patient", until="go") for _ in range(10)]
+            for job in added:
+                jobs.until_step(job, START)
+        own_server.stop()
+        jobs.let_go("go")
+        for job in added:
+            until(lambda job=job: jobs.steps(job, END), what="the job ends while the database is away")
+        until(lambda: worker.said("ends of jobs wait"), what="it says so")
+        own_server.start()
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            jobs = Jobs(conn, tmp_path / "records")
+            for job in added:
+                row = jobs.wait(job, "done")
+                assert (row.tries, row.lease_epoch, len(jobs.steps(job, START))) == (1, 1, 1)
+        refuse_bugs(team)
+
+
 def test_a_database_that_goes_away_for_longer_than_a_lease(own_server: EmbeddedPostgres, tmp_path: Path) -> None:
     """Jobs stop before their leases end, ends that wait are written or refused, and work goes on by itself."""
     dsn = own_server.dsn

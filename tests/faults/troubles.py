@@ -25,8 +25,8 @@ recorder = Recorder(folder)
 
 if "FAULTS_TIMEOUT_S" in os.environ:
     # How long a line may be dead before a worker gives it up: a test does not wait for the real time.
-    setattr(postgres, "COMMAND_TIMEOUT_S", float(os.environ["FAULTS_TIMEOUT_S"]))
-    setattr(postgres, "CONNECT_TIMEOUT_S", float(os.environ["FAULTS_TIMEOUT_S"]))
+    postgres.COMMAND_TIMEOUT_S = float(os.environ["FAULTS_TIMEOUT_S"])
+    postgres.CONNECT_TIMEOUT_S = float(os.environ["FAULTS_TIMEOUT_S"])
 
 
 @dataclass
@@ -77,6 +77,17 @@ def plain(ctx: rota.Context, job: Work) -> str | None:
             ctx.progress()
     recorder.note(END, ctx.job)
     return f"by {os.getpid()}"
+
+
+@app.job(limit=20, lease_s=30, heartbeat_s=1, max_tries=5, retry=SOON)
+async def patient(ctx: rota.Context, job: Work) -> None:
+    """Works like `work`, with a lease that outlasts a restart of the database."""
+    recorder.note(START, ctx.job)
+    began = time.monotonic()
+    while not job.done(began):
+        await asyncio.sleep(STEP_S)
+        ctx.progress()
+    recorder.note(END, ctx.job)
 
 
 @app.job(limit=2, lease_s=30, heartbeat_s=1, max_tries=5, retry=SOON)

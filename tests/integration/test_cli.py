@@ -320,6 +320,8 @@ def test_pages_follow_each_other_while_jobs_come_and_go(rota: Rota) -> None:
     assert shown_ids(second) == [old[3], old[5], old[6]], "the job it goes on from is gone, and one of the page"
     third = rota.json("jobs", "list", "--limit", "3", "--after", second["next"])
     assert shown_ids(third) == old[7:] and third["next"] is None
+    digits = rota.json("jobs", "list", "--limit", "3", "--after", str(old[3])[:18])
+    assert shown_ids(digits) == [old[5], old[6], old[7]], "the first digits are enough"
     last = rota.json("jobs", "list", "--limit", "3", "--after", str(old[8]))
     assert last == {"jobs": [], "next": None}
 

@@ -144,6 +144,8 @@ _SESSION: Final = {
     # Each statement reaches its rows by an index. A plan that was made, and is kept, while a table was almost empty
     # would read it whole, for each row anew: seconds for one batch once a hundred thousand jobs wait.
     "enable_seqscan": "off",
+    # So each has one plan whatever its parameters are, and need not be planned again and again.
+    "plan_cache_mode": "force_generic_plan",
 }
 
 

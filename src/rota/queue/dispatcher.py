@@ -63,6 +63,10 @@ class Slots:
     def _free(self, name: str) -> int:
         return self.kinds[name].limit - self.running.get(name, 0) if self.open else 0
 
+    def roomy(self, kind: str) -> bool:
+        """Whether at least half of a whole claim of this kind has room: smaller claims cost more for each job."""
+        return 2 * self._free(kind) >= min(self.kinds[kind].limit, CLAIM_MAX)
+
     def took(self, claimed: Iterable[ClaimedJob]) -> None:
         """Notes jobs that start."""
         for job in claimed:

@@ -10,6 +10,7 @@ Spec: job queue, "How a server takes a job" and "Leases, heartbeats and the stal
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 from collections import Counter
@@ -40,6 +41,10 @@ WAITING_S: Final = 30.0
 """How long a sleeping worker's wish to be woken stands; it is said again in good time."""
 BUSY_S: Final = 0.25
 """A worker that finds full batches for so long does not want to be woken: it looks anyway."""
+ROOM_S: Final = 0.002
+"""How long a freed slot waits for others before a claim, where more is due: about as long as a claim takes."""
+GC_THRESHOLD: Final = (50_000, 20, 20)
+"""Objects between collections: a batch of a thousand jobs makes tens of thousands, and keeps none."""
 PRUNE_EVERY_S: Final = 60.0
 PRUNE_BATCH: Final = 5000
 CANCEL_PATIENCE_S: Final = 5.0
@@ -96,6 +101,7 @@ class Worker:
         self._kick = asyncio.Event()
         self._more = set(handlers)
         """Kinds of which more may be due than the last claim took."""
+        self._soon: asyncio.TimerHandle | None = None
         self._claim_failed = False
         self._said_waiting_at: float | None = None
         self._busy_since: float | None = None
@@ -120,6 +126,11 @@ class Worker:
         """
         self._loop = asyncio.get_running_loop()
         await self._database.start()
+        if self._options.ends_process:
+            # A process of its own may do without looking through the program's modules at every collection.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*GC_THRESHOLD)
         heart = Heart(
             self._leases,
             target=self._target,
@@ -205,7 +216,23 @@ class Worker:
         if not full and await self._say_waiting():
             # Somebody may have added a job before the wish to be woken stood: look once more.
             self._more.update(ask.kind for ask in asks)
-        return bool(self._more)
+        return self._claims_again()
+
+    def _claims_again(self) -> bool:
+        """Whether to claim at once what more is due; with little room it waits a moment for more slots to be free."""
+        if any(self._slots.roomy(kind) for kind in self._more):
+            return True
+        if self._more:
+            self._kick_soon()
+        return False
+
+    def _kick_soon(self) -> None:
+        if self._soon is None and self._loop is not None:
+            self._soon = self._loop.call_later(ROOM_S, self._kick_now)
+
+    def _kick_now(self) -> None:
+        self._soon = None
+        self._kick.set()
 
     def _note_business(self, *, full: bool) -> None:
         """While batches come back full there is no need to be woken, and enqueueing need not pay for it."""
@@ -295,7 +322,10 @@ class Worker:
         if write is not None:
             self._completer.add(write)
         if kind in self._more:
-            self._kick.set()
+            if self._slots.roomy(kind):
+                self._kick.set()
+            else:
+                self._kick_soon()
 
     def _on_written(self, written: list[tuple[Write, State | None]]) -> None:
         self._leases.drop([write.lease for write, _ in written])
@@ -304,7 +334,7 @@ class Worker:
                 log.warning("job failed", job_id=str(write.lease.job_id), error=write.error)
             if state is None:
                 log.warning("job lost its lease to another server; stopped here", job_id=str(write.lease.job_id))
-        if self._more:
+        if self._claims_again():
             self._kick.set()
 
     # Stopping
