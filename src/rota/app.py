@@ -254,12 +254,17 @@ class App:
     ) -> NewJob:
         """Describes a job to add, checked but not sent; for `enqueue_many`. See `enqueue` for the arguments."""
         name = self._name_of(kind)
-        if not name or len(name) > 200:
-            raise EnqueueError(f"{name[:50]!r} is no kind: give a name of 1 to 200 characters.")
-        for what, text in (("kind", name), ("tenant", tenant), ("dedupe key", dedupe.key if dedupe else None)):
-            check_text(what, text)
-        if dedupe is not None and not 1 <= len(dedupe.key) <= 500:
-            raise EnqueueError("A dedupe key has 1 to 500 characters.")
+        if name not in self._functions:
+            # A kind of another program; this one's were checked when they were made.
+            if not name or len(name) > 200:
+                raise EnqueueError(f"{name[:50]!r} is no kind: give a name of 1 to 200 characters.")
+            check_text("kind", name)
+        if tenant is not None:
+            check_text("tenant", tenant)
+        if dedupe is not None:
+            check_text("dedupe key", dedupe.key)
+            if not 1 <= len(dedupe.key) <= 500:
+                raise EnqueueError("A dedupe key has 1 to 500 characters.")
         if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_MAX:
             raise EnqueueError(f"priority={priority!r} is no good: give a whole number; higher runs first.")
         if run_after is not None and run_after.tzinfo is None:

@@ -211,7 +211,8 @@ def test_a_folder_that_holds_something_else_is_refused(work: Path, tmp_path: Pat
 
 
 def test_an_interrupted_demo_leaves_nothing_running_and_the_next_one_is_whole(first: Demo, work: Path) -> None:
-    argv = [*ROTA, "demo", "--folder", "out", "--no-kill", CLIP, "tone.wav"]
+    # Two workers take two jobs of a kind at once, so one of each waits.
+    argv = [*ROTA, "demo", "--folder", "out", "--no-kill", CLIP, CLIP, CLIP]
     with running(argv, folder=work) as program:
         program.says("leased  transcode")
         assert mentioning(work), "there is something to leave behind"
@@ -223,6 +224,10 @@ def test_an_interrupted_demo_leaves_nothing_running_and_the_next_one_is_whole(fi
     assert after.done.status == 0
     assert {(row.file, row.state) for row in after.rows} == {("tone.wav", "done")}
     assert not [name for name in os.listdir(first.folder / "results") if name.startswith(".")]
+    jobs = [*ROTA, "jobs", "list", "--json", "--limit", "100", "--dsn", f"embedded:{first.folder / 'postgres'}"]
+    states = [(job["state"], job["last_error"]) for job in json.loads(run(jobs, folder=work).out)["jobs"]]
+    assert ("cancelled", "Left by an earlier demo") in states
+    assert not {"queued", "leased"} & {state for state, _ in states}
 
 
 def test_a_demo_that_is_killed_leaves_nothing_running_either(first: Demo, work: Path) -> None:
