@@ -260,17 +260,25 @@ class App:
                 raise EnqueueError(f"{name[:50]!r} is no kind: give a name of 1 to 200 characters.")
             check_text("kind", name)
         if tenant is not None:
+            if not isinstance(tenant, str):
+                raise EnqueueError(f"tenant={tenant!r} is no good: give text.")
             check_text("tenant", tenant)
         if dedupe is not None:
+            if not isinstance(dedupe, Dedupe):
+                raise EnqueueError(f"dedupe={dedupe!r} is no good: give rota.open_key(…) or one of its siblings.")
             check_text("dedupe key", dedupe.key)
             if not 1 <= len(dedupe.key) <= 500:
                 raise EnqueueError("A dedupe key has 1 to 500 characters.")
         if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_MAX:
             raise EnqueueError(f"priority={priority!r} is no good: give a whole number; higher runs first.")
+        if run_after is not None and not isinstance(run_after, datetime):
+            raise EnqueueError(f"run_after={run_after!r} is no good: give a datetime with a time zone.")
         if run_after is not None and run_after.tzinfo is None:
             raise EnqueueError("run_after has no time zone: give one, such as datetime.now(UTC) + timedelta(hours=1).")
         if run_after is not None and delay_s is not None:
             raise EnqueueError("Give run_after or delay_s, not both.")
+        if delay_s is not None and (not isinstance(delay_s, int | float) or isinstance(delay_s, bool)):
+            raise EnqueueError(f"delay_s={delay_s!r} is no good: give seconds as a number.")
         if delay_s is not None and not 0 <= delay_s <= 3_155_760_000:
             raise EnqueueError(f"delay_s={delay_s!r} is no good: give seconds from 0 to 3,155,760,000.")
         if max_tries is not None and not 1 <= max_tries <= 1000:
@@ -344,7 +352,7 @@ class App:
             return []
         if conn is None:
             database = await self.database()
-            async with database.acquire() as own, own.transaction():
+            async with database.acquire() as own:
                 return await self.enqueue_many(jobs, conn=own)
         return await bulk.copy_on(conn, jobs, schema=self.settings.schema)
 
