@@ -7,6 +7,7 @@ psql           runs SQL at an address and gives the rows as lines
 """
 
 import asyncio
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,10 @@ from tests.postgres_servers import (
     run_psql,
     server_binaries,
 )
+
+# A shell starts programs in the background with SIGINT ignored, and what they start inherits that: the programs under
+# test, which have to hear it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def prepare(dsn: str) -> None:

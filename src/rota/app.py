@@ -37,6 +37,8 @@ KindOrHandler = str | Callable[..., Any]
 
 EMBEDDED = "embedded:"
 PRIORITY_MAX = 2**31 - 1
+DELAY_S_MAX = 3_155_760_000
+"""A hundred years; the function rota.enqueue says the same."""
 
 
 class App:
@@ -259,28 +261,10 @@ class App:
             if not name or len(name) > 200:
                 raise EnqueueError(f"{name[:50]!r} is no kind: give a name of 1 to 200 characters.")
             check_text("kind", name)
-        if tenant is not None:
-            if not isinstance(tenant, str):
-                raise EnqueueError(f"tenant={tenant!r} is no good: give text.")
-            check_text("tenant", tenant)
-        if dedupe is not None:
-            if not isinstance(dedupe, Dedupe):
-                raise EnqueueError(f"dedupe={dedupe!r} is no good: give rota.open_key(…) or one of its siblings.")
-            check_text("dedupe key", dedupe.key)
-            if not 1 <= len(dedupe.key) <= 500:
-                raise EnqueueError("A dedupe key has 1 to 500 characters.")
+        _check_names(tenant, dedupe)
         if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_MAX:
             raise EnqueueError(f"priority={priority!r} is no good: give a whole number; higher runs first.")
-        if run_after is not None and not isinstance(run_after, datetime):
-            raise EnqueueError(f"run_after={run_after!r} is no good: give a datetime with a time zone.")
-        if run_after is not None and run_after.tzinfo is None:
-            raise EnqueueError("run_after has no time zone: give one, such as datetime.now(UTC) + timedelta(hours=1).")
-        if run_after is not None and delay_s is not None:
-            raise EnqueueError("Give run_after or delay_s, not both.")
-        if delay_s is not None and (not isinstance(delay_s, int | float) or isinstance(delay_s, bool)):
-            raise EnqueueError(f"delay_s={delay_s!r} is no good: give seconds as a number.")
-        if delay_s is not None and not 0 <= delay_s <= 3_155_760_000:
-            raise EnqueueError(f"delay_s={delay_s!r} is no good: give seconds from 0 to 3,155,760,000.")
+        _check_times(run_after, delay_s)
         if max_tries is not None and not 1 <= max_tries <= 1000:
             raise EnqueueError(f"max_tries={max_tries!r} is no good: give 1 to 1,000.")
         if max_tries is None and name in self._functions:
@@ -436,6 +420,34 @@ class SyncApp:
         schema = self._app.settings.schema
         text = statement("rota.queue.io.sql", "enqueue_many.sql", schema)
         return list(map(_answer, callers.fetch_on_sync(conn, text, many_jobs(jobs), schema=schema)))
+
+
+def _check_names(tenant: Any, dedupe: Any) -> None:
+    """Refuses a tenant or a key that cannot be stored."""
+    if tenant is not None:
+        if not isinstance(tenant, str):
+            raise EnqueueError(f"tenant={tenant!r} is no good: give text.")
+        check_text("tenant", tenant)
+    if dedupe is not None:
+        if not isinstance(dedupe, Dedupe):
+            raise EnqueueError(f"dedupe={dedupe!r} is no good: give rota.open_key(…) or one of its siblings.")
+        check_text("dedupe key", dedupe.key)
+        if not 1 <= len(dedupe.key) <= 500:
+            raise EnqueueError("A dedupe key has 1 to 500 characters.")
+
+
+def _check_times(run_after: Any, delay_s: Any) -> None:
+    """Refuses a start that is no time, or that is given twice."""
+    if run_after is not None:
+        if not isinstance(run_after, datetime):
+            raise EnqueueError(f"run_after={run_after!r} is no good: give a datetime with a time zone.")
+        if run_after.tzinfo is None:
+            raise EnqueueError("run_after has no time zone: give one, such as datetime.now(UTC) + timedelta(hours=1).")
+        if delay_s is not None:
+            raise EnqueueError("Give run_after or delay_s, not both.")
+    if delay_s is not None:
+        if not isinstance(delay_s, int | float) or isinstance(delay_s, bool) or not 0 <= delay_s <= DELAY_S_MAX:
+            raise EnqueueError(f"delay_s={delay_s!r} is no good: give seconds from 0 to {DELAY_S_MAX:,}.")
 
 
 def _answer(row: Mapping[str, Any]) -> Enqueued:

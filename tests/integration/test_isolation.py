@@ -48,7 +48,12 @@ def ended(row: JobRow) -> bool:
 
 
 def children() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children(recursive=True) if "rota.queue.io.child" in " ".join(p.cmdline())]
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if "rota.queue.io.child" in process.cmdline():
+                found.append(process)
+    return found
 
 
 def is_gone(pid: int) -> bool:

@@ -286,4 +286,5 @@ def test_a_parent_that_is_killed_leaves_no_child(folder: Path) -> None:
         parent.signal(signal.SIGKILL)
         parent.status()
         until(lambda: not lives(pid), "the child is gone")
-    assert words(folder, "kept.signals") == ["SIGTERM"], "it could end well"
+    # The system may say it once for each thread of the parent that ends.
+    assert set(words(folder, "kept.signals")) == {"SIGTERM"}, "it could end well"

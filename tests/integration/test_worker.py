@@ -6,6 +6,7 @@ Faults that need a process of their own (kill, stop, cut) are in `tests/faults/`
 import asyncio
 import contextlib
 import json
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -23,6 +25,7 @@ from rota.queue.io import worker as worker_module
 from rota.queue.io.store import Store
 from rota.queue.job import JobRow, State
 from rota.settings import Settings
+from tests.postgres_servers import DEFAULT_SERVER
 
 WAIT_S = 15.0
 """Generous: only a failing test waits that long."""
@@ -460,27 +463,24 @@ async def test_without_wake_ups_a_worker_looks(migrated_dsn: str) -> None:
             assert not await wants_to_be_woken(bench)
 
 
-async def test_an_idle_worker_says_almost_nothing(migrated_dsn: str, dsn: str) -> None:
+async def test_an_idle_worker_says_almost_nothing(migrated_dsn: str, fast_place: Path) -> None:
     """I8: one cheap query a second at most, and now and then its wish to be woken."""
-    watcher = await asyncpg.connect(dsn)  # in another database, so that it does not count itself
-    name = migrated_dsn.partition("?")[0].rpartition("/")[2]
-    counted = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1"
-    try:
-        async with made_bench(migrated_dsn, poll_s=1.0) as bench:
-            await bench.conn.close()
+    log = fast_place / "servers" / DEFAULT_SERVER / "postgres.log"
+    async with made_bench(migrated_dsn, poll_s=1.0) as bench:
 
-            @bench.app.job
-            async def kind() -> None: ...
+        @bench.app.job
+        async def kind() -> None: ...
 
-            async with working(bench.app):
-                seconds = 6
-                await asyncio.sleep(2)  # what the start said is counted by then: backends report once a second
-                before = await watcher.fetchval(counted, name)
-                await asyncio.sleep(seconds)
-                after = await watcher.fetchval(counted, name)
-    finally:
-        await watcher.close()
-    assert after - before <= seconds * 1.2 + 2
+        database = await bench.value("SELECT current_database()")
+        await bench.conn.execute(f"ALTER DATABASE {database} SET log_statement = 'all'")  # for sessions from now on
+        async with working(bench.app):
+            await bench.ends((await bench.app.enqueue(kind)).id)
+            await until(lambda: wants_to_be_woken(bench), what="the worker sleeps")
+            seconds, begin = 5, log.stat().st_size
+            await asyncio.sleep(seconds)
+            said = log.read_bytes()[begin:].decode()
+    statements = re.findall(r"LOG:  (?:execute|statement).*", said)
+    assert seconds - 1 <= len(statements) <= seconds / 0.9 + 2, statements
 
 
 # Running jobs

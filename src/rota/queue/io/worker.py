@@ -13,6 +13,7 @@ import contextlib
 import gc
 import os
 import socket
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
 from rota.queue.io.completer import PENDING_MAX, Completer, Write
 from rota.queue.io.crew import Crew
-from rota.queue.io.heart import FENCE_WAIT_S, Heart, Last
+from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, Heart, Last
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.store import Store
 from rota.queue.io.wakeup import Wakeup
@@ -47,6 +48,7 @@ GC_THRESHOLD: Final = (50_000, 20, 20)
 """Objects between collections: a batch of a thousand jobs makes tens of thousands, and keeps none."""
 PRUNE_EVERY_S: Final = 60.0
 PRUNE_BATCH: Final = 5000
+CLAIM_PATIENCE_S: Final = 5.0
 CANCEL_PATIENCE_S: Final = 5.0
 """How long a stopping worker waits for coroutines that it has cancelled."""
 FLUSH_S: Final = 10.0
@@ -355,8 +357,8 @@ class Worker:
 
     async def _drain(self, claiming: asyncio.Task[None]) -> None:
         """Three phases: nothing new is claimed; what runs may end; what does not is given back without a try."""
-        # A claim that is under way brings jobs, and they want to be given back.
-        await asyncio.wait({claiming})
+        # A claim that is under way brings jobs, and they want to be given back; on a dead line it may never end.
+        await asyncio.wait({claiming}, timeout=CLAIM_PATIENCE_S)
         if len(self._crew):
             log.info("worker stops: waiting for its jobs", jobs=len(self._crew), at_most_s=self._options.stop_grace_s)
         hurry = asyncio.create_task(self._hurry.wait())
@@ -365,15 +367,20 @@ class Worker:
         hurry.cancel()
         self._crew.give_back_all()
         await asyncio.wait({idle}, timeout=CANCEL_PATIENCE_S)
-        if self._options.ends_process:
+        left = self._crew.unstoppable() if self._options.ends_process else []
+        for job in left:
             # Threads that go on. Their jobs may start elsewhere a moment after this process has ended.
-            for job in self._crew.unstoppable():
-                self._completer.add(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
-        else:
+            self._completer.add(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
+        if not self._options.ends_process:
             # A program that goes on keeps its leases until the threads have ended; the heart sees to it.
             await idle
         idle.cancel()
         await self._completer.flush(timeout_s=FLUSH_S)
+        if left:
+            # However long the rest of the stop takes.
+            end = threading.Timer(FENCE_WAIT_S / 2, os._exit, (FENCE_EXIT,))
+            end.daemon = True
+            end.start()
 
     async def _supervised(self, name: str, loop: Callable[[Backoff], Awaitable[None]]) -> None:
         """Runs a loop for as long as the worker does, whatever it meets. The loop resets the waits when it got through:
