@@ -445,9 +445,9 @@ def _check_times(run_after: Any, delay_s: Any) -> None:
             raise EnqueueError("run_after has no time zone: give one, such as datetime.now(UTC) + timedelta(hours=1).")
         if delay_s is not None:
             raise EnqueueError("Give run_after or delay_s, not both.")
-    if delay_s is not None:
-        if not isinstance(delay_s, int | float) or isinstance(delay_s, bool) or not 0 <= delay_s <= DELAY_S_MAX:
-            raise EnqueueError(f"delay_s={delay_s!r} is no good: give seconds from 0 to {DELAY_S_MAX:,}.")
+    is_number = isinstance(delay_s, int | float) and not isinstance(delay_s, bool)
+    if delay_s is not None and not (is_number and 0 <= delay_s <= DELAY_S_MAX):
+        raise EnqueueError(f"delay_s={delay_s!r} is no good: give seconds from 0 to {DELAY_S_MAX:,}.")
 
 
 def _answer(row: Mapping[str, Any]) -> Enqueued:
