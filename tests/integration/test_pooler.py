@@ -1,0 +1,93 @@
+"""Behind a real pgbouncer in transaction mode (S12): it works when told so, and says what to set when not."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+import rota
+from rota.settings import Settings
+from tests.postgres_servers import unavailable
+
+JOBS = 300
+
+
+@pytest.fixture
+def pooled(migrated_dsn: str, tmp_path: Path) -> Iterator[str]:
+    """The address of a pgbouncer before a fresh database with Rota's schema; it lends two connections."""
+    program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
+    if not Path(program).exists():
+        unavailable("pgbouncer", "pgbouncer is not installed")
+    parts = urlsplit(migrated_dsn)
+    socket_folder, database = parse_qs(parts.query)["host"][0], parts.path.lstrip("/")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tmp_path / "pooler"
+    folder.mkdir()
+    (folder / "pooler.ini").write_text(
+        f"[databases]\n{database} = host={socket_folder} dbname={database} user=rota\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\npool_mode = transaction\n"
+        "default_pool_size = 2\nmax_client_conn = 100\nunix_socket_dir =\n"
+    )
+    # It refuses to run as root; a user namespace makes root look like nobody to it, as for the servers of these tests.
+    as_nobody = ["unshare", "--user", "--map-user=65534", "--map-group=65534", "--"] if os.geteuid() == 0 else []
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([*as_nobody, program, str(folder / "pooler.ini")], stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                assert process.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < deadline, "pgbouncer does not listen"
+                time.sleep(0.02)
+        yield f"postgresql://rota@127.0.0.1:{port}/{database}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+async def test_two_workers_share_the_work(pooled: str) -> None:
+    app = rota.App(settings=Settings(dsn=pooled, pooler="transaction", poll_s=0.1))
+    runs: list[int] = []
+
+    @app.job(limit=20)
+    async def count(ctx: rota.Context, number: int) -> int:
+        await asyncio.sleep(0.001)
+        runs.append(number)
+        return number
+
+    await app.start()
+    workers = [app.worker(), app.worker()]
+    working = [asyncio.create_task(worker.run()) for worker in workers]
+    try:
+        added = await app.enqueue_many([app.new(count, number) for number in range(JOBS)])
+        one = await app.enqueue(count, JOBS, dedupe=rota.open_key("one"))
+        store = await app.store()
+        ids = [job.id for job in [*added, one]]
+        async with asyncio.timeout(30):
+            while any(row.state != "done" for row in await store.show(min(ids), max(ids), limit=2 * JOBS)):
+                await asyncio.sleep(0.05)
+    finally:
+        for worker in workers:
+            worker.stop()
+        await asyncio.gather(*working)
+        await app.stop()
+    assert sorted(runs) == list(range(JOBS + 1))
+
+
+async def test_without_the_setting_it_says_which(pooled: str) -> None:
+    app = rota.App(settings=Settings(dsn=pooled))
+    with pytest.raises(rota.SettingsError, match="Set ROTA_POOLER=transaction"):
+        await app.start()
+    await app.stop()
