@@ -18,6 +18,8 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).parents[2]
+RECORDS = "FAULTS_RECORDS"
+"""The environment variable that tells handlers where to record; every process of a test has its own folder there."""
 WAIT_S = 30.0
 """Generous: only a failing test waits that long."""
 
@@ -131,14 +133,21 @@ class Workers:
         return made
 
     def end(self) -> None:
-        """Ends all of them and whatever they started."""
+        """Ends all of them and whatever they started, also what has lost its parent."""
         for worker in self.started:
             if worker.lives:
-                children = psutil.Process(worker.pid).children(recursive=True)
-                for process in (psutil.Process(worker.pid), *children):
-                    _kill(process)
-                worker.popen.wait(WAIT_S)
-                psutil.wait_procs(children, timeout=WAIT_S)
+                worker.kill()
+        while left := [process for process in psutil.process_iter() if self._is_ours(process)]:
+            for process in left:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, timeout=WAIT_S)
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get(RECORDS) == self.environ[RECORDS]
+        except psutil.Error:
+            return False
 
     def tails(self) -> str:
         """The ends of all logs."""
@@ -150,13 +159,8 @@ def workers(program: str, folder: Path, *, dsn: str, **environ: str) -> Iterator
     """Workers of a program that end with the block."""
     records = folder / "records"
     records.mkdir(exist_ok=True)
-    made = Workers(program, folder, {"ROTA_DSN": dsn, "FAULTS_RECORDS": str(records), **environ})
+    made = Workers(program, folder, {"ROTA_DSN": dsn, RECORDS: str(records), **environ})
     try:
         yield made
     finally:
         made.end()
-
-
-def _kill(process: psutil.Process) -> None:
-    with suppress(psutil.NoSuchProcess):
-        process.kill()
