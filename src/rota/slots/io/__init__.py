@@ -1,0 +1,1 @@
+"""The effects of the slot broker: sockets, processes, pipes."""
