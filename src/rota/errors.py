@@ -12,6 +12,7 @@
     ├── ArgumentsError       arguments, environment or streams of a command do not fit its service; names the place
     ├── PipeBroken           a one-time stream ended early, was never fetched, or is not what was sent
     ├── JobNotFound          no job has this id
+    ├── ProtocolError        a frame between a client and an exec server is no good or too large; names the field
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
@@ -71,6 +72,18 @@ class PipeBroken(RotaError):
 
 class JobNotFound(RotaError):
     """No job has this id."""
+
+
+class ProtocolError(RotaError):
+    """A frame between a client and an exec server is no good, or too large to be sent.
+
+    `code` is the word that an ERROR frame carries, `job_id` the exec call that it was about, if one was named.
+    """
+
+    def __init__(self, message: str, *, code: str, job_id: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.job_id = job_id
 
 
 class LeaseLost(RotaError):
