@@ -6,6 +6,7 @@ slot is freed in one way only.
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -164,13 +165,12 @@ class Commands:
                 raise ArgumentsError(f"The path leads out of {folder}, so it is refused.")
 
     async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._tasks:
             await asyncio.sleep(LOOK_S)
             old = {
                 job_id: (running, running.keeper.pid if running.keeper is not None else 0)
                 for job_id, running in self._running.items()
-                if loop.time() - running.begun_at >= LOOK_S
+                if time.monotonic() - running.begun_at >= LOOK_S
             }
             if not old:
                 continue
@@ -178,9 +178,9 @@ class Commands:
             for job_id, (running, pid) in old.items():
                 # Without a process its stream is still under way: bytes alone say whether that moves.
                 look = looks.get(pid, NOTHING)
-                if running.saw(look, loop.time()):
+                if running.saw(look, time.monotonic()):
                     running.holds(await asyncio.to_thread(shared_once_bytes, look.pids))
-                self._tell(job_id, running, loop.time())
+                self._tell(job_id, running, time.monotonic())
         self._watching = None
 
     def _tell(self, job_id: str, running: Running, now: float) -> None:

@@ -56,7 +56,7 @@ class Drain:
 
 
 class Reader:
-    """Reads a pipe piece by piece, when somebody asks: what is not asked for stays in the pipe, and stops the command."""
+    """Reads a pipe piece by piece, when somebody asks. What is not asked for fills the pipe, and stops the command."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)

@@ -12,7 +12,6 @@ import resource
 import select
 import signal
 import socket
-import subprocess
 import sys
 from collections import deque
 from types import FrameType
@@ -24,6 +23,8 @@ from rota.slots.keeper_messages import Ended, Frames, Message, Ready, Run, Stop,
 READ_BYTES: Final = 256 * 1024
 LOOK_MS: Final = 50
 """How often the remains of a command are looked at until they are gone."""
+IGNORED: Final = [signal.SIGPIPE, signal.SIGXFSZ]
+"""What Python ignores, and a command is not used to."""
 FAREWELL_S: Final = 10
 """How long the nursery waits for its keepers to clean up after the exec server has ended."""
 
@@ -90,17 +91,19 @@ class _Keeper:
     def _run(self, run: Run) -> Ended:
         descriptors, self._descriptors = self._descriptors, []
         try:
-            stdin, stdout, stderr = descriptors
-            child = subprocess.Popen(  # noqa: S603 - declared by a service, no shell
-                run.argv, env=run.env, cwd=run.folder, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
-            )
+            os.chdir(run.folder)
+            # A name without a slash is looked for along the exec server's own PATH. What is open here stays here:
+            # descriptors are close-on-exec unless told otherwise.
+            pid = os.posix_spawnp(
+                run.argv[0], run.argv, run.env, file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number)
+                for number, descriptor in enumerate(descriptors)], setsid=True, setsigdef=IGNORED,
+            )  # fmt: skip
         except (OSError, ValueError) as error:
             return Ended(None, error=getattr(error, "strerror", None) or str(error))
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        status, peak_kib = self._wait(child.pid)
-        child.returncode = status  # reaped here, so that Popen does not look for it
+        status, peak_kib = self._wait(pid)
         own_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         unit = 1 if sys.platform == "darwin" else 1024
         return Ended(status, peak_kib * unit if peak_kib > own_kib else 0)

@@ -7,8 +7,9 @@ that no command waits for itself.
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 from rota.errors import PipeBroken
 from rota.slots.io.descriptors import Drain, Reader, Writer
@@ -37,7 +38,7 @@ class Running:
 
     Attributes:
         keeper: what runs it, once something does.
-        begun_at: by the loop's clock.
+        begun_at: by the monotonic clock.
     """
 
     def __init__(self, work: Work, plan: Plan, folder: str, streams: Streams) -> None:
@@ -56,7 +57,7 @@ class Running:
         self._delivered = False
         self._peak_bytes = 0
         self.keeper: Keeper | None = None
-        self.begun_at = self._loop.time()
+        self.begun_at = time.monotonic()
         self._movement = Movement(self.begun_at)
 
     def end(self, ended_by: EndedBy, error: str) -> None:
@@ -113,7 +114,7 @@ class Running:
         try:
             status = await self._process(keeper, (in_read, out_write, error_write))
         finally:
-            duration_s = self._loop.time() - self.begun_at
+            duration_s = time.monotonic() - self.begun_at
             if inflow is not None:
                 inflow.cancel()
                 await asyncio.wait({inflow})
@@ -130,7 +131,7 @@ class Running:
     async def _process(self, keeper: Keeper, descriptors: tuple[int, int, int]) -> int | str | None:
         """Its wait status; a text: why it could not be started; None: it is not known."""
         run = Run(self._plan.argv, dict(self._plan.env), self._folder)
-        self.begun_at = self._loop.time()
+        self.begun_at = time.monotonic()
         try:
             try:
                 ending = await keeper.run(run, descriptors)
@@ -185,7 +186,8 @@ class Running:
         """Sends stdout until it has ended or the command is to end, then reads what is left, to count it."""
         sending = self._loop.create_task(self._put(url, reader))
         try:
-            await asyncio.wait({sending, self._stopping}, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {sending, self._stopping}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             sending.cancel()
             await asyncio.wait({sending})
             with contextlib.suppress(asyncio.CancelledError, _Abandoned):
@@ -219,11 +221,12 @@ class Running:
 
     async def _close(self, outflow: "asyncio.Task[None] | Drain", stderr: Drain) -> None:
         """Waits for the ends of both outputs. A stream may take its time, as long as the limits let it."""
-        waiting = {stderr.ended}
+        waiting: set[asyncio.Future[None]] = {stderr.ended}
         if isinstance(outflow, Drain):
             waiting.add(outflow.ended)
         else:
-            await asyncio.wait({outflow, self._stopping}, return_when=asyncio.FIRST_COMPLETED)
+            flows: set[asyncio.Future[None]] = {outflow, self._stopping}
+            await asyncio.wait(flows, return_when=asyncio.FIRST_COMPLETED)
         _, held_open = await asyncio.wait(waiting, timeout=LINGER_S)
         if held_open:
             stderr.close()
