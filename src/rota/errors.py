@@ -10,6 +10,7 @@
     ├── EmbeddedError        the embedded PostgreSQL cannot be started or its data folder cannot be used
     ├── MediaError           ffmpeg or ffprobe is missing or failed
     ├── JobNotFound          no job has this id
+    ├── ProtocolError        a frame between a client and an exec server is no good or too large; names the field
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
@@ -61,6 +62,18 @@ class MediaError(RotaError):
 
 class JobNotFound(RotaError):
     """No job has this id."""
+
+
+class ProtocolError(RotaError):
+    """A frame between a client and an exec server is no good, or too large to be sent.
+
+    `code` is the word that an ERROR frame carries, `job_id` the exec call that it was about, if one was named.
+    """
+
+    def __init__(self, message: str, *, code: str, job_id: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.job_id = job_id
 
 
 class LeaseLost(RotaError):
