@@ -6,7 +6,9 @@ from rota.slots.admission import HEADROOM, LEGACY_SHARE, Instance, LocalSlots, r
 
 
 def pod(name: str = "a", *, clients: int = 1, slots: int = 4, draining: bool = False) -> Instance:
-    return Instance(name, {"transcode": "video", "probe": "video", "ocr": "text"}, {"video": slots, "text": 1}, clients, draining)
+    return Instance(
+        name, {"transcode": "video", "probe": "video", "ocr": "text"}, {"video": slots, "text": 1}, clients, draining
+    )
 
 
 @pytest.mark.parametrize(("clients", "least"), [(5, 8), (4, 10), (1, 40)])

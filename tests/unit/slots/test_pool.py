@@ -3,8 +3,21 @@
 from random import Random
 
 from rota.slots.pool import (
-    CONNECTIONS_MAX, GROW_EVERY_S, REDIAL_FIRST_S, REDIAL_MAX_S, REPROBE_S, TICK_S, Close, Command, Dial, Dropped,
-    FoundNoBroker, Greeted, Poll, Pool, Started, Ticked,
+    CONNECTIONS_MAX,
+    GROW_EVERY_S,
+    REDIAL_FIRST_S,
+    REDIAL_MAX_S,
+    REPROBE_S,
+    TICK_S,
+    Close,
+    Dial,
+    Dropped,
+    FoundNoBroker,
+    Greeted,
+    Poll,
+    Pool,
+    Started,
+    Ticked,
 )  # fmt: skip
 
 
