@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from rota.errors import PayloadError
+from rota.errors import ExecRefused, NotNow, PayloadError
 from rota.lease import Loss
 from rota.queue import job as jobs
 from rota.queue.child_messages import Ended, outcome_of
@@ -143,6 +143,17 @@ def failed_try(job: ClaimedJob, *, kind: Kind, error: str, random: Random, after
         wait_s=_bounded(wait_s),
         keyed=job.dedupe_scope is Scope.QUEUED,
     )
+
+
+def raised(job: ClaimedJob, *, kind: Kind, error: BaseException, random: Random) -> Finish | Release:
+    """Decides what becomes of a job whose handler raised."""
+    match error:
+        case NotNow():
+            return settle(job, kind=kind, returned=jobs.GiveBack(str(error), error.after_s), random=random)
+        case ExecRefused():
+            return Finish(job.lease, Outcome.FAILED, error=cut_text(describe_error(error)))
+        case _:
+            return failed_try(job, kind=kind, error=describe_error(error), random=random)
 
 
 def unfit(job: ClaimedJob, error: PayloadError) -> Finish:

@@ -51,6 +51,13 @@ class Withdrawn:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """Who wanted the slot wants the command to stop, and to know how it ended."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Announced:
     """An exec server said on a connection what it offers, first or again.
 
@@ -184,7 +191,7 @@ class GiveUp:
     offered: bool
 
 
-Event = Wanted | Withdrawn | Announced | Dropped | Offered | Ended | Refused | Unsendable | Asked | Ticked
+Event = Wanted | Withdrawn | Stopped | Announced | Dropped | Offered | Ended | Refused | Unsendable | Asked | Ticked
 Command = Send | Place | Return | Settle | Lose | Refuse | GiveUp
 
 
@@ -225,6 +232,10 @@ class Demand:
                 entry = self._entries[want.job_id] = _Entry(want, now, give_up_at)
                 return self._park(entry)
             case Withdrawn(job_id):
+                return self._withdrawn(job_id)
+            case Stopped(job_id):
+                if (placed := self.placed_on(job_id)) is not None:
+                    return [Send(placed, Cancel(job_id))]
                 return self._withdrawn(job_id)
             case Announced():
                 return self._announced(event)

@@ -14,7 +14,7 @@ from contextvars import copy_context
 from random import Random
 from typing import Final
 
-from rota.errors import PayloadError
+from rota.errors import NotNow, PayloadError
 from rota.ids import JobId
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
@@ -224,12 +224,14 @@ class Crew:
         except (Exception, SystemExit) as error:
             if running.must_stop():
                 return self._stopped(running)
-            described = dispatcher.describe_error(error)
-            log.warning(
-                "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
-                error=described, exc_info=error,
-            )  # fmt: skip
-            return dispatcher.failed_try(job, kind=handler.kind, error=described, random=self._random)
+            if isinstance(error, NotNow):
+                log.info("job goes back: it cannot run now", job_id=str(job.id), kind=job.kind, reason=str(error))
+            else:
+                log.warning(
+                    "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
+                    error=dispatcher.describe_error(error), exc_info=error,
+                )  # fmt: skip
+            return dispatcher.raised(job, kind=handler.kind, error=error, random=self._random)
         if running.told and not isinstance(returned, HandlerOutcome):
             return self._stopped(running)
         return dispatcher.settle(job, kind=handler.kind, returned=returned, random=self._random)
