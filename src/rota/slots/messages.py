@@ -224,9 +224,9 @@ class ErrorCode(StrEnum):
     DUPLICATE_WANT = "duplicate_want"  # this job id is live on this connection
     TOO_MANY_WANTS = "too_many_wants"
     OFFER_EXPIRED = "offer_expired"  # not answered in time: the slot went to another; want again if you still do
-    NO_OFFER = "no_offer"  # JOB or DECLINE without an offer, or too late
-    ALREADY_RUNNING = "already_running"  # this job id runs for another connection
-    UNKNOWN_JOB = "unknown_job"  # CANCEL or QUERY of what is not here
+    NO_OFFER = "no_offer"  # JOB without an offer, or too late
+    RUNNING = "running"  # this job id has its command already: JOB twice, UNWANT or DECLINE after JOB
+    UNKNOWN_JOB = "unknown_job"  # QUERY of what is not here
     DRAINING = "draining"
 
 

@@ -1,0 +1,576 @@
+"""An exec server without its sockets and processes: events in, commands out. Pure.
+
+`handle(event, now)` takes what happened and says what to do. One exec call is waiting, then offered (a slot is reserved
+for it), then running; each slot is with exactly one call (I7), from its offer until the offer is over or the shell says
+that the processes are dead. A connection is its client: with it go its wants, its offers at once, and its commands as
+soon as they are dead. Nothing is said while nothing happens (I8).
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from rota.slots import messages, place
+from rota.slots.ledger import Ledger
+from rota.slots.load import Load, Reserve
+from rota.slots.messages import EndedBy, ErrorCode, Receipt, ServerMessage, Work
+from rota.slots.wantbook import Parked, WantBook
+
+OFFER_TIMEOUT_S: Final = 5.0
+"""How long an offer waits for its answer: many round trips of a slow link, and short beside most commands."""
+WANTS_MAX: Final = 50_000
+"""Calls of one connection at once, so that no client can fill the memory."""
+BAD_FRAMES_MAX: Final = 16
+"""After so many frames that are no good a connection is closed: it is a broken client, or a hostile one."""
+HELLO_EVERY_S: Final = 0.5
+"""A HELLO that only tells the number of clients waits so long for others: a thousand clients that come at once would
+else make a million frames."""
+POLICY_VIOLATION: Final = 1008  # the code that websockets have for it
+
+Waiting = Literal["waiting", "offered", "running"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an exec server is told.
+
+    Attributes:
+        instance_id: of this start of this exec server.
+        services: each service's waitgroup.
+        waitgroups: each waitgroup's processes, 1 or more.
+        offer_timeout_s: how long an offer waits for its answer.
+        wants_max: calls of one connection at once.
+        fair_by: who takes turns: connections, or tenants (a want without a tenant counts to its connection).
+        weights: of tenants, 1 to 1,000, where tenants take turns.
+        weight_max: the most that a connection may ask for, where connections take turns; 1: all are alike.
+        floor: one grant in this many goes to the priority that has waited longest; None: priority is strict.
+        reserves: slots kept for quick services, by waitgroup; a share where nothing is said.
+        frame_bytes_max: what this exec server takes in one frame.
+    """
+
+    instance_id: str
+    services: Mapping[str, str]
+    waitgroups: Mapping[str, int]
+    offer_timeout_s: float = OFFER_TIMEOUT_S
+    wants_max: int = WANTS_MAX
+    fair_by: Literal["connection", "tenant"] = "connection"
+    weights: Mapping[str, int] = field(default_factory=dict)
+    weight_max: int = 1
+    floor: int | None = None
+    reserves: Mapping[str, int] = field(default_factory=dict)
+    frame_bytes_max: int = messages.FRAME_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A client came. Its number is never used again; it may ask for a weight."""
+
+    client: int
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A client said something that could be read."""
+
+    client: int
+    message: messages.ClientMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Garbled:
+    """A client sent a frame that is no good."""
+
+    client: int
+    error: messages.Error
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A client's connection is gone."""
+
+    client: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command is over and none of its processes lives."""
+
+    job_id: str
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A command moved."""
+
+    progress: messages.Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The time of `next_at` has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Deal no more slots; what runs may end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The time to drain is over: stop what runs."""
+
+
+Event = Connected | Said | Garbled | Dropped | Ended | Moved | Tick | Drain | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """To this client."""
+
+    client: int
+    message: ServerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """OFFER to this client; and, for the figures, how long it waited."""
+
+    client: int
+    message: messages.Offer
+    service: str
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Start this command; its end is told by `Ended`, also if it cannot start."""
+
+    job_id: str
+    service: str
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End this command and all its processes, by the client's wish or because nobody waits for it any more, or
+    because the exec server ends."""
+
+    job_id: str
+    ended_by: Literal[EndedBy.CANCELLED, EndedBy.STOPPED]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close this connection. `Dropped` follows."""
+
+    client: int
+    code: int
+    reason: str
+
+
+Command = Send | Deal | Begin | Kill | Close
+
+
+class Call(Parked):
+    """One exec call as it stands here."""
+
+    __slots__ = ("client", "group", "job_id", "parked_at", "since", "state", "tenant")
+
+    def __init__(self, client: "Client", want: messages.Want, group: "Group", party: Hashable, now: float) -> None:
+        super().__init__(party, want.service, want.priority)
+        self.client = client
+        self.job_id = want.job_id
+        self.tenant = want.tenant
+        self.group = group
+        self.state: Waiting = "waiting"
+        self.parked_at = now
+        self.since = now  # in this state
+
+
+@dataclass(eq=False, slots=True)
+class Client:
+    """One connection."""
+
+    number: int
+    calls: dict[str, Call] = field(default_factory=dict)
+    bad_frames: int = 0
+    gone: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """One waitgroup: who waits, and what is in use."""
+
+    book: WantBook
+    ledger: Ledger
+    reserve: Reserve
+
+
+class Broker:
+    """The whole exec server's state.
+
+    Args:
+        rules: what it is told.
+        load: what was learned before.
+    """
+
+    def __init__(self, rules: Rules, load: Load | None = None) -> None:
+        self.rules = rules
+        self.load = load or Load()
+        self.draining = False
+        self.clients: dict[int, Client] = {}
+        self.groups: dict[str, Group] = {}
+        for name, processes in rules.waitgroups.items():
+            services = frozenset(service for service, group in rules.services.items() if group == name)
+            self.groups[name] = Group(
+                WantBook(floor=rules.floor), Ledger(processes), Reserve(services, processes, rules.reserves.get(name))
+            )
+            for tenant, weight in rules.weights.items():
+                self.groups[name].book.weigh(tenant, weight)
+        self._group_of = {service: self.groups[group] for service, group in rules.services.items()}
+        self._running: dict[str, Call] = {}
+        self._offers: deque[tuple[float, Call]] = deque()  # by the time at which they are over
+        self._hello_at: float | None = None
+        self._out: list[Command] = []
+        self._handlers: Mapping[type, Callable[[Any, float], None]] = MappingProxyType(
+            {
+                Connected: self._connected, Said: self._said, Garbled: self._garbled, Dropped: self._dropped,
+                Ended: self._ended, Moved: self._moved, Tick: self._tick, Drain: self._drain, Stop: self._stop,
+            }
+        )  # fmt: skip
+        self._answers: Mapping[type, Callable[[Client, Any, float], None]] = MappingProxyType(
+            {
+                messages.Want: self._want, messages.Unwant: self._unwant, messages.Job: self._job,
+                messages.Decline: self._decline, messages.Cancel: self._cancel, messages.Query: self._query,
+            }
+        )  # fmt: skip
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Takes what happened.
+
+        Args:
+            event: in the order in which it happened.
+            now: seconds of a clock that never steps, not less than before.
+
+        Returns: what to do, in this order.
+        """
+        self._handlers[type(event)](event, now)
+        out, self._out = self._out, []
+        return out
+
+    def next_at(self) -> float | None:
+        """When to say `Tick` next; None: not before something happens."""
+        while self._offers and not _is_open(*self._offers[0], self.rules.offer_timeout_s):
+            self._offers.popleft()
+        times = [at for at in (self._hello_at, self._offers[0][0] if self._offers else None) if at is not None]
+        return min(times, default=None)
+
+    @property
+    def waiting(self) -> int:
+        """How many wants stand in the books."""
+        return sum(len(group.book) for group in self.groups.values())
+
+    @property
+    def in_use(self) -> int:
+        """How many slots are with somebody."""
+        return sum(group.ledger.in_use for group in self.groups.values())
+
+    def hello(self) -> messages.Hello:
+        """What this exec server is, now."""
+        return messages.Hello(
+            self.rules.instance_id, dict(self.rules.services), dict(self.rules.waitgroups), len(self.clients),
+            self.draining, self.rules.frame_bytes_max,
+        )  # fmt: skip
+
+    # What happens
+
+    def _connected(self, event: Connected, now: float) -> None:
+        client = self.clients[event.client] = Client(event.client)
+        weight = min(event.weight, self.rules.weight_max)
+        if weight > 1:
+            for group in self.groups.values():
+                group.book.weigh(client.number, weight)
+        self._send(client, self.hello())
+        self._hello_later(now)
+
+    def _said(self, event: Said, now: float) -> None:
+        client = self.clients.get(event.client)
+        if client is not None:
+            self._answers[type(event.message)](client, event.message, now)
+
+    def _garbled(self, event: Garbled, _now: float) -> None:
+        client = self.clients.get(event.client)
+        if client is None:
+            return
+        self._send(client, event.error)
+        client.bad_frames += 1
+        if client.bad_frames == BAD_FRAMES_MAX:
+            self._out.append(Close(client.number, POLICY_VIOLATION, f"{BAD_FRAMES_MAX} frames that are no good"))
+
+    def _dropped(self, event: Dropped, now: float) -> None:
+        client = self.clients.pop(event.client, None)
+        if client is None:
+            return
+        client.gone = True
+        freed: dict[int, Group] = {}
+        for call in client.calls.values():
+            if call.state == "waiting":
+                call.group.book.remove(call)
+            elif call.state == "offered":
+                self._end_offer(call)
+                freed[id(call.group)] = call.group
+            else:
+                self._out.append(Kill(call.job_id, EndedBy.CANCELLED))
+        client.calls.clear()
+        for group in self.groups.values():
+            group.book.weigh(client.number, 1)
+        for group in freed.values():
+            self._grant(group, now)
+        self._hello_later(now)
+
+    def _ended(self, event: Ended, now: float) -> None:
+        call = self._running.pop(event.job_id, None)
+        if call is None:
+            return
+        receipt = event.receipt
+        self.load.observe(call.service, receipt.ended_by, receipt.duration_s)
+        call.group.ledger.give_back(call.service)
+        if not call.client.gone:
+            del call.client.calls[call.job_id]
+            self._send(call.client, messages.Done(call.job_id, receipt))
+        self._grant(call.group, now)
+
+    def _moved(self, event: Moved, _now: float) -> None:
+        call = self._running.get(event.progress.job_id)
+        if call is not None and not call.client.gone:
+            self._send(call.client, event.progress)
+
+    def _tick(self, _event: Tick, now: float) -> None:
+        if self._hello_at is not None and self._hello_at <= now:
+            self._hello_at = None
+            hello = self.hello()
+            for client in self.clients.values():
+                self._send(client, hello)
+        while self._offers and self._offers[0][0] <= now:
+            ends_at, call = self._offers.popleft()
+            if _is_open(ends_at, call, self.rules.offer_timeout_s):
+                self._end_offer(call)
+                del call.client.calls[call.job_id]
+                self._refuse(
+                    call.client, ErrorCode.OFFER_EXPIRED, call.job_id,
+                    f"The offer was not answered within {self.rules.offer_timeout_s:g} s: the slot goes to another. "
+                    "Send WANT again if it is still wanted.",
+                )  # fmt: skip
+                self._grant(call.group, now)
+
+    def _drain(self, _event: Drain, now: float) -> None:
+        if self.draining:
+            return
+        self.draining = True
+        self._hello_at = now
+        self._tick(Tick(), now)
+
+    def _stop(self, _event: Stop, now: float) -> None:
+        self._drain(Drain(), now)
+        self._out += [Kill(job_id, EndedBy.STOPPED) for job_id in self._running]
+
+    # What a client says
+
+    def _want(self, client: Client, want: messages.Want, now: float) -> None:
+        job_id = want.job_id
+        group = self._group_of.get(want.service)
+        if group is None:
+            known = ", ".join(sorted(self.rules.services)[:20]) or "none"
+            self._refuse(
+                client, ErrorCode.UNKNOWN_SERVICE, job_id, f"There is no service {want.service} here, only: {known}."
+            )
+            return
+        if job_id in client.calls:
+            self._refuse(
+                client, ErrorCode.DUPLICATE_WANT, job_id,
+                f"This job id is {client.calls[job_id].state} already; each exec call has its own.",
+            )  # fmt: skip
+            return
+        if len(client.calls) >= self.rules.wants_max:
+            self._refuse(
+                client, ErrorCode.TOO_MANY_WANTS, job_id,
+                f"This connection has {len(client.calls):,} calls here, which is the limit.",
+            )  # fmt: skip
+            return
+        if self.draining:
+            self._refuse(client, ErrorCode.DRAINING, job_id, "This exec server is draining: it deals no more slots.")
+            return
+        party: Hashable = client.number
+        if want.tenant is not None and self.rules.fair_by == "tenant":
+            party = want.tenant
+        call = client.calls[job_id] = Call(client, want, group, party, now)
+        group.book.park(call)
+        self._grant(group, now)
+        if call.state == "waiting":
+            self._send(client, messages.Queued(job_id))
+
+    def _unwant(self, client: Client, message: messages.Unwant, now: float) -> None:
+        self._give_up(client, message.job_id, now, "UNWANT")
+
+    def _decline(self, client: Client, message: messages.Decline, now: float) -> None:
+        self._give_up(client, message.job_id, now, "DECLINE")
+
+    def _give_up(self, client: Client, job_id: str, now: float, what: str) -> None:
+        call = client.calls.get(job_id)
+        if call is None:
+            return  # it crossed an offer's end on its way
+        if call.state == "running":
+            self._refuse(
+                client, ErrorCode.RUNNING, job_id, f"{what} comes too late: its command runs. CANCEL would stop it."
+            )
+            return
+        del client.calls[job_id]
+        if call.state == "waiting":
+            call.group.book.remove(call)
+        else:
+            self._end_offer(call)
+            self._grant(call.group, now)
+
+    def _cancel(self, client: Client, message: messages.Cancel, now: float) -> None:
+        call = client.calls.get(message.job_id)
+        if call is not None and call.state == "running":
+            self._out.append(Kill(call.job_id, EndedBy.CANCELLED))
+        else:
+            self._give_up(client, message.job_id, now, "CANCEL")
+
+    def _job(self, client: Client, message: messages.Job, now: float) -> None:
+        job_id = message.job_id
+        call = client.calls.get(job_id)
+        if call is None or call.state == "waiting":
+            self._refuse(
+                client, ErrorCode.NO_OFFER, job_id,
+                "No slot is reserved for this job, or it is no longer: nothing runs. Send WANT, and JOB after OFFER.",
+            )  # fmt: skip
+        elif call.state == "running":
+            self._refuse(client, ErrorCode.RUNNING, job_id, "This job runs already; it is not run twice.")
+        elif job_id in self._running:
+            self._end_offer(call)
+            del client.calls[job_id]
+            error = "This job still runs here for another connection; it is not run twice at once. Try again later."
+            self._send(client, messages.Done(job_id, Receipt(ended_by=EndedBy.REFUSED, error=error, retryable=True)))
+            self._grant(call.group, now)
+        else:
+            call.state, call.since = "running", now
+            self._running[job_id] = call
+            self._out.append(Begin(job_id, call.service, message.job))
+
+    def _query(self, client: Client, message: messages.Query, now: float) -> None:
+        if message.job_id is None:
+            self._send(client, self.overview(now))
+            return
+        call = client.calls.get(message.job_id)
+        if call is None:
+            self._refuse(client, ErrorCode.UNKNOWN_JOB, message.job_id, "No want of this job id stands here.")
+        else:
+            self._send(client, self.position(call, now))
+
+    # Slots
+
+    def _grant(self, group: Group, now: float) -> None:
+        book, ledger = group.book, group.ledger
+        while ledger.free and book and not self.draining:
+            call = book.take(self.load.closed(group.reserve, ledger.by_service))
+            if call is None:
+                return
+            assert isinstance(call, Call)
+            ledger.take(call.service)
+            call.state, call.since = "offered", now
+            self._offers.append((now + self.rules.offer_timeout_s, call))
+            self._out.append(Deal(call.client.number, messages.Offer(call.job_id), call.service, now - call.parked_at))
+
+    def _end_offer(self, call: Call) -> None:
+        call.state = "waiting"  # of no book: whoever ends an offer forgets the call
+        call.group.ledger.give_back(call.service)
+
+    def _send(self, client: Client, message: ServerMessage) -> None:
+        self._out.append(Send(client.number, message))
+
+    def _refuse(self, client: Client, code: ErrorCode, job_id: str, message: str) -> None:
+        self._send(client, messages.Error(code, message, job_id))
+
+    def _hello_later(self, now: float) -> None:
+        if self._hello_at is None and self.clients:
+            self._hello_at = now + HELLO_EVERY_S
+
+    # What people ask
+
+    def position(self, call: Call, now: float) -> messages.Position:
+        """Where a call stands in its waitgroup."""
+        group = call.group
+        slots = group.ledger.processes
+        if call.state != "waiting":
+            return messages.Position(call.job_id, 0, group.ledger.in_use, slots, 0.0, 0.0)
+        before = place.ahead(group.book, call)
+        times = self._times(group, now)
+        low_s, high_s = (None, None) if times is None else place.eta(before, slots, *times)
+        return messages.Position(call.job_id, before, group.ledger.in_use, slots, low_s, high_s)
+
+    def _times(self, group: Group, now: float) -> tuple[list[tuple[float, float, float]], float, float] | None:
+        """What a guess needs: the slots in use, and how long a want takes on average; None if a service is unknown."""
+        running = []
+        for call in self._calls(group):
+            known = self.load.range_s(call.service)
+            if known is None:
+                return None
+            running.append((now - call.since, *known))
+        low_s = high_s = 0.0
+        for service, count in group.book.waiting().items():
+            known = self.load.range_s(service)
+            if known is None:
+                return None
+            low_s += count * known[0]
+            high_s += count * known[1]
+        waiting = len(group.book) or 1
+        return running, low_s / waiting, high_s / waiting
+
+    def _calls(self, group: Group) -> Iterator[Call]:
+        yield from (call for call in self._running.values() if call.group is group)
+        yield from (
+            call for at, call in self._offers if call.group is group and _is_open(at, call, self.rules.offer_timeout_s)
+        )
+
+    def overview(self, now: float) -> messages.Overview:
+        """All at a glance, the first wants in the order in which they are dealt slots."""
+        rows: list[messages.JobView] = []
+        groups = {}
+        for name, group in self.groups.items():
+            busy = list(self._calls(group))
+            offered = sum(call.state == "offered" for call in busy)
+            groups[name] = messages.WaitgroupView(
+                group.ledger.processes, group.ledger.in_use - offered, offered, len(group.book), group.reserve.size
+            )
+            rows += [_view(call, now) for call in busy]
+            waiting = islice(place.replay(group.book), messages.OVERVIEW_ROWS_MAX)
+            rows += [_view(call, now, before) for before, call in enumerate(waiting) if isinstance(call, Call)]
+        services = {}
+        for service, waitgroup in self.rules.services.items():
+            known = self.load.of(service)
+            services[service] = messages.ServiceView(
+                waitgroup, known.runs if known else 0, known.mean_s if known else None, self.load.quick(service)
+            )
+        shown = rows[: messages.OVERVIEW_ROWS_MAX]
+        return messages.Overview(
+            self.rules.instance_id, len(self.clients), groups, services, shown, self.draining,
+            self.waiting + self.in_use > len(shown),
+        )  # fmt: skip
+
+
+def _is_open(ends_at: float, call: Call, timeout_s: float) -> bool:
+    return call.state == "offered" and call.since + timeout_s == ends_at
+
+
+def _view(call: Call, now: float, before: int | None = None) -> messages.JobView:
+    return messages.JobView(
+        call.job_id, f"c{call.client.number}", call.service, call.state, call.priority, call.tenant, before,
+        max(0.0, now - call.since),
+    )  # fmt: skip
