@@ -28,6 +28,7 @@ OVERVIEW_ROWS_MAX: Final = 200
 Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._:-]{0,99}$")]
 """Of one exec call: unguessable, chosen by the client, the same on every exec server it is parked at."""
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
+Subject = Annotated[str, Meta(min_length=1, max_length=200)]
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 Priority = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
@@ -42,6 +43,7 @@ class EndedBy(StrEnum):
     TIMEOUT = "timeout"  # the wall-clock limit
     STALL = "stall"  # no progress for too long
     MEMORY = "memory"  # its processes together took too much
+    OUTPUT = "output"  # it wrote more than its service allows
     CANCELLED = "cancelled"  # the client said so, or went away
     STOPPED = "stopped"  # the exec server ends
     REFUSED = "refused"  # it never began: arguments, environment, a full disk
@@ -94,6 +96,7 @@ class Work(Struct, frozen=True, omit_defaults=True):
     stdout: str | None = None
     timeout_s: Seconds | None = None
     env: dict[str, str] = {}
+    subject: Subject | None = None  # what it is about: the same when it is tried again, so that poison is recognised
 
 
 class Job(Struct, frozen=True, tag_field="type", tag="JOB", omit_defaults=True):
