@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from rota.ids import JobId
 from rota.lease import Lease
+from rota.queue.limits import NO_LIMITS, Limits
 
 
 class State(StrEnum):
@@ -103,12 +104,16 @@ class Enqueued(Struct, frozen=True, gc=False):
 
 
 class Ask(Struct, frozen=True, gc=False):
-    """What a claim wants of one kind."""
+    """What a claim wants of one kind. `lowest`: no job of a lower priority; `after`: the tenant whose turn was the last,
+    where tenants take turns."""
 
     kind: str
     free: int
     lease_s: float
     max_tries: int
+    lowest: int | None = None
+    limits: Limits = NO_LIMITS
+    after: str | None = None
 
 
 class ClaimedJob(Struct, frozen=True, gc=False):
