@@ -13,6 +13,7 @@ FLEET_LIMIT_MAX: Final = 100_000
 SLICES: Final = 60
 """A window has so many slices, and a start is counted with its slice: for a sixtieth of the window at most it counts
 longer than it has to, and never shorter."""
+ASK_AGAIN_S_MIN: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,11 @@ class Rate:
 
     count: int
     per_s: float = 1.0
+
+    @property
+    def slice_s(self) -> float:
+        """When to ask again after a claim that brought less than there was room for: some of the window is over."""
+        return max(ASK_AGAIN_S_MIN, self.per_s / SLICES)
 
 
 @dataclass(frozen=True, slots=True)

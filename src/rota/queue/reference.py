@@ -238,6 +238,8 @@ class Reference:
         at = self._at(now)
         written = {}
         for release in sorted(releases, key=lambda release: release.lease):
+            if release.unstart_s is not None:
+                self.unstart([release.lease], per_s=release.unstart_s)
             row = self._held(release.lease)
             if row is None:
                 continue

@@ -181,9 +181,12 @@ class Store:
 
     async def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
         """Returns jobs to the queue without counting the try; answers like `finish`."""
+        ordered = sorted(releases, key=_id_of)
+        for per_s in {one.unstart_s for one in ordered if one.unstart_s is not None}:
+            await self.unstart((one.lease for one in ordered if one.unstart_s == per_s), per_s=per_s)
         returns = [
             Return(release.lease, False, release.wait_s, release.reason, release.progress, release.keyed)
-            for release in sorted(releases, key=_id_of)
+            for release in ordered
         ]
         return await self._return(returns, now=now)
 
