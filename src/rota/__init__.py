@@ -31,6 +31,7 @@ from rota.queue.job import (
     open_key,
     queued_key,
 )
+from rota.queue.limits import Rate
 from rota.queue.retry import Exponential, Fixed
 from rota.settings import Settings
 from rota.version import __version__
@@ -54,6 +55,7 @@ __all__ = [
     "MediaError",
     "NewJob",
     "PayloadError",
+    "Rate",
     "Retry",
     "RotaError",
     "SchemaError",

@@ -14,12 +14,13 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 from rota import settings as settings_module
 from rota.errors import EnqueueError, SettingsError
 from rota.ids import JobId
 from rota.io import migrate
+from rota.io.cpus import cpu_count
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import Database, Target, statement
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
@@ -28,9 +29,10 @@ from rota.queue.io.store import Store, many_jobs, one_job
 from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import Dedupe, Enqueued, NewJob, State
 from rota.queue.kind import Isolation, Kind
+from rota.queue.limits import Limits, Rate
 from rota.queue.payload import check_text, encode
 from rota.queue.retry import Fixed, RetryWaits
-from rota.settings import Settings
+from rota.settings import LIMIT_TABLES, Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 KindOrHandler = str | Callable[..., Any]
@@ -83,7 +85,12 @@ class App:
         name: str | None = None,
         /,
         *,
-        limit: int | None = None,
+        limit: int | Literal["cpu"] | None = None,
+        fleet_limit: int | None = None,
+        tenant_limit: int | None = None,
+        fair: bool = False,
+        rate: Rate | None = None,
+        urgent_priority: int | None = None,
         lease_s: float | None = None,
         heartbeat_s: float | None = None,
         max_tries: int | None = None,
@@ -97,7 +104,12 @@ class App:
         name: str | Callable[..., Any] | None = None,
         /,
         *,
-        limit: int | None = None,
+        limit: int | Literal["cpu"] | None = None,
+        fleet_limit: int | None = None,
+        tenant_limit: int | None = None,
+        fair: bool = False,
+        rate: Rate | None = None,
+        urgent_priority: int | None = None,
         lease_s: float | None = None,
         heartbeat_s: float | None = None,
         max_tries: int | None = None,
@@ -109,8 +121,14 @@ class App:
 
         Args:
             name: the kind; else the function's name.
-            limit: jobs of this kind at once in one worker process; 0 keeps it off.
-                Settings (ROTA_LIMIT_<KIND>) go first.
+            limit: jobs of this kind at once in one worker process; 0 keeps it off. `"cpu"`: as many as the process
+                may use CPUs, shared with the other kinds that say so. Settings (ROTA_LIMIT_<KIND>) go first.
+            fleet_limit: jobs of this kind at once on all servers together. Settings (ROTA_FLEET_LIMIT_<KIND>) go first.
+            tenant_limit: jobs of one tenant in this kind at once on all servers together; tenants then take turns.
+            fair: tenants take turns: one job of each that has any. Priority orders the jobs of one tenant.
+            rate: `rota.Rate(100, per_s=60)`: at most so many jobs start in any so many seconds, on all servers.
+            urgent_priority: with `limit="cpu"`: jobs of this priority and above may also take the quarter of the CPUs
+                that is kept for them.
             lease_s: how long a job may go without progress, in seconds.
             heartbeat_s: how often its progress is written; at most half the lease.
             max_tries: tries before it fails.
@@ -136,6 +154,7 @@ class App:
                 {
                     "limit": limit, "lease_s": lease_s, "heartbeat_s": heartbeat_s, "max_tries": max_tries,
                     "retry": retry, "isolation": isolation, "payload_type": payload,
+                    "limits": Limits(fleet_limit, tenant_limit, fair, rate), "urgent_priority": urgent_priority,
                 },
             )  # fmt: skip
             self._kinds[function] = kind
@@ -165,6 +184,14 @@ class App:
         for name, (function, options) in self._functions.items():
             own = {key: value for key, value in options.items() if value is not None}
             lease_s = own.get("lease_s", settings.lease_s)
+            limit, fleet = (settings_module.limit_of(settings, name, table=table) for table in LIMIT_TABLES)
+            if limit is not None:
+                own.pop("urgent_priority", None)
+                own["limit"] = limit
+            if own.get("limit") == "cpu":
+                own |= {"limit": cpu_count(), "cpu_bound": True}
+            if fleet is not None:
+                own["limits"] = replace(own["limits"], fleet=fleet)
             kind = Kind(
                 name=name,
                 **{
@@ -177,8 +204,7 @@ class App:
                     **own,
                 },
             )
-            limit = settings_module.limit_of(settings, name)
-            handlers[name] = make_handler(function, kind=kind if limit is None else replace(kind, limit=limit))
+            handlers[name] = make_handler(function, kind=kind)
         unknown = settings_module.unknown_limits(settings, list(handlers))
         if unknown:
             known = ", ".join(sorted(handlers)) or "none"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from rota.errors import SettingsError
+from rota.queue.limits import NO_LIMITS, Limits
 from rota.queue.payload import check_text
 from rota.queue.retry import Fixed, RetryWaits
 
@@ -35,6 +36,9 @@ class Kind:
         max_tries: tries before the job fails, 1 to 1,000.
         retry: how long to wait after a failed try.
         payload_type: what the handler takes; Any for plain JSON values.
+        limits: what holds for the kind on all servers together.
+        cpu_bound: its jobs share the CPUs with those of all such kinds of the process; `limit` is their number.
+        urgent_priority: jobs of this priority and above may also take the CPUs that are kept for urgent ones.
     """
 
     name: str
@@ -45,6 +49,9 @@ class Kind:
     retry: RetryWaits = field(default_factory=Fixed)
     isolation: Isolation = "auto"
     payload_type: Any = Any
+    limits: Limits = NO_LIMITS
+    cpu_bound: bool = False
+    urgent_priority: int | None = None
 
     def check(self) -> None:
         """Refuses settings that cannot work.
@@ -69,6 +76,11 @@ class Kind:
                 callable(getattr(self.retry, "wait_s", None)),
                 "has a retry without wait_s; give rota.Fixed or Exponential",
             ),
+            (
+                self.urgent_priority is None or self.cpu_bound,
+                f"has urgent_priority={self.urgent_priority}, which only means something with limit='cpu'",
+            ),
+            *self.limits.faults(),
         )
         check_text("The name of a kind", self.name)
         for kept, fault in rules:

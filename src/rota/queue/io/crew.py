@@ -208,6 +208,12 @@ class Crew:
         job, handler = running.job, running.handler
         if running.must_stop():
             return self._stopped(running)
+        left_s = running.held.deadline - lease_clock()
+        if dispatcher.begins_too_late(left_s=left_s, lease_s=handler.kind.lease_s):
+            log.warning(
+                "job given back unbegun: little of its lease was left", job_id=str(job.id), kind=job.kind, left_s=left_s
+            )
+            return dispatcher.give_back_unbegun(job, kind=handler.kind)
         running.started = True
         if handler.kind.isolation == "process":
             return await self._child_outcome(running)
