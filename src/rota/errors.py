@@ -10,7 +10,7 @@
     ├── EmbeddedError        the embedded PostgreSQL cannot be started or its data folder cannot be used
     ├── MediaError           ffmpeg or ffprobe is missing or failed
     ├── ArgumentsError       arguments, environment or streams of a command do not fit its service; names the place
-    ├── PipeBroken           a one-time stream ended early, was never fetched, or is not what was sent
+    ├── PipeError            a one-time stream ended early, was never fetched, or is not what was sent
     ├── JobNotFound          no job has this id
     ├── ProtocolError        a frame between a client and an exec server is no good or too large; names the field
     ├── NotNow               what the job needs is not to be had now; if its handler lets it through, no try counts
@@ -75,7 +75,7 @@ class ArgumentsError(RotaError):
     """What was asked of a service does not fit its declaration. The message names the argument and what is allowed."""
 
 
-class PipeBroken(RotaError):
+class PipeError(RotaError):
     """A one-time stream did not arrive whole: it ended early, nobody came for it, or its reader went away."""
 
 

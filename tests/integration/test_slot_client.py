@@ -228,7 +228,7 @@ async def test_an_exec_server_crashes_and_its_command_is_lost_s46() -> None:
                 await server.crash()
                 async for _ in call.stdout:
                     pass
-        assert all(not pipes.open for pipes in client._pipes.values()), "nothing is kept for it"
+        assert all(len(pipes) == 0 for pipes in client._pipes.values()), "nothing is kept for it"
 
 
 async def test_parked_calls_wait_on_the_others_and_come_back_on_reconnect_s39() -> None:
