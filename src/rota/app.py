@@ -9,17 +9,20 @@ await app.enqueue(thumbnail, Thumbnail("a.mp4"), conn=conn)
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from rota import settings as settings_module
+from rota.commands import Args, Call, Completed, ExecServers, Options, Run, Stdin
 from rota.errors import EnqueueError, SettingsError
 from rota.ids import JobId
 from rota.io import migrate
+from rota.io.commands import run_whole
 from rota.io.cpus import cpu_count
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import Database, Target, statement
@@ -28,11 +31,12 @@ from rota.queue.io import bulk, callers
 from rota.queue.io.store import Store, many_jobs, one_job
 from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import Dedupe, Enqueued, NewJob, State
-from rota.queue.kind import Isolation, Kind
+from rota.queue.kind import EXEC_LIMIT, Isolation, Kind
 from rota.queue.limits import Limits, Rate
 from rota.queue.payload import check_text, encode
 from rota.queue.retry import Fixed, RetryWaits
 from rota.settings import LIMIT_TABLES, Settings
+from rota.slots.io.from_settings import client_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 KindOrHandler = str | Callable[..., Any]
@@ -62,6 +66,7 @@ class App:
         self._kinds: dict[Callable[..., Any], str] = {}
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
+        self._exec_servers: ExecServers | None = None
         self._starting = asyncio.Lock()
         self.sync = SyncApp(self)
 
@@ -96,6 +101,7 @@ class App:
         max_tries: int | None = None,
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
+        exec: Sequence[str] = (),
         payload: Any = Any,
     ) -> Callable[[Function], Function]: ...
 
@@ -115,6 +121,7 @@ class App:
         max_tries: int | None = None,
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
+        exec: Sequence[str] = (),
         payload: Any = Any,
     ) -> Any:
         """Makes a function the handler of a kind; the function itself stays as it is.
@@ -135,6 +142,8 @@ class App:
             retry: how long to wait after a failed try: `rota.Fixed(…)`, `rota.Exponential(…)`.
             isolation: `process` runs a plain function in a child process that can be killed; `auto` runs an async one
                 in the event loop and a plain one in a thread.
+            exec: the services of exec servers that its jobs need. Jobs are claimed only while each is offered, and no
+                more than this worker's share of their slots.
             payload: the type to decode into; else the annotation of the second parameter.
 
         Raises: SettingsError if two functions want the same kind; other faults show when the app is first used.
@@ -155,6 +164,7 @@ class App:
                     "limit": limit, "lease_s": lease_s, "heartbeat_s": heartbeat_s, "max_tries": max_tries,
                     "retry": retry, "isolation": isolation, "payload_type": payload,
                     "limits": Limits(fleet_limit, tenant_limit, fair, rate), "urgent_priority": urgent_priority,
+                    "exec": (exec,) if isinstance(exec, str) else tuple(exec),
                 },
             )  # fmt: skip
             self._kinds[function] = kind
@@ -195,7 +205,7 @@ class App:
             kind = Kind(
                 name=name,
                 **{
-                    "limit": settings.limit,
+                    "limit": EXEC_LIMIT if own.get("exec") else settings.limit,
                     "lease_s": lease_s,
                     # A short lease brings its heartbeat with it, unless the kind says otherwise.
                     "heartbeat_s": min(settings.heartbeat_s, lease_s / 3),
@@ -252,6 +262,8 @@ class App:
 
     async def stop(self) -> None:
         """Closes what was opened."""
+        if self._exec_servers is not None:
+            await self._exec_servers.stop()
         database, self._database = self._database, None
         if database is not None:
             await database.stop()
@@ -370,6 +382,34 @@ class App:
         """Cancels a job: CANCELLED if it was queued, LEASED if its worker was asked to stop, None if it has ended."""
         return (await (await self.store()).cancel([job_id], reason=reason)).get(job_id)
 
+    # Commands on exec servers
+
+    @property
+    def exec_servers(self) -> ExecServers:
+        """The exec servers of this program. It connects to them when one is first needed.
+
+        Raises: SettingsError if none is set.
+        """
+        if self._exec_servers is None:
+            self._exec_servers = client_of(self.settings)
+        return self._exec_servers
+
+    def use_exec_servers(self, servers: ExecServers) -> None:
+        """Has commands run by something else than the exec servers of the settings, as tests do; before the first."""
+        self._exec_servers = servers
+
+    def exec(
+        self, service: str, args: Args = (), *, stdin: Stdin | None = None, **options: Unpack[Options]
+    ) -> AbstractAsyncContextManager[Run]:
+        """Runs a declared command in a slot of an exec server, outside of any job; see `Context.exec`."""
+        return self.exec_servers.exec(Call(service, args, stdin, **options))
+
+    def run(
+        self, service: str, args: Args = (), *, input: Stdin | None = None, **options: Unpack[Options]
+    ) -> Awaitable[Completed]:
+        """Runs a command whole, for small work: `(await app.run("ocr", input=page)).output`; see `Context.run`."""
+        return run_whole(self.exec_servers, Call(service, args, input, **options))
+
     # Working
 
     def worker(self, *, ends_process: bool = False) -> Worker:
@@ -384,7 +424,7 @@ class App:
         if not handlers:
             raise SettingsError("This app has no handlers: there is nothing to work on. Decorate one with @app.job.")
         settings = self.settings
-        return Worker(
+        worker = Worker(
             handlers,
             target=replace(self.target, application="rota worker"),
             options=WorkerOptions(
@@ -394,7 +434,24 @@ class App:
                 job_pool_size=settings.job_pool_size,
                 ends_process=ends_process,
             ),
+            commands=lambda: self.exec_servers,
         )
+        self._bind_to_exec_servers(worker)
+        return worker
+
+    def _bind_to_exec_servers(self, worker: Worker) -> None:
+        """Kinds that need exec servers are claimed by the worker's share of what those have."""
+        services = {name: handler.kind.exec for name, handler in self.handlers.items() if handler.kind.exec}
+        if not services:
+            return
+        servers = self.exec_servers
+        for name in services:
+
+            def allowance(kind: str = name) -> int:
+                return worker.running.get(kind, 0) + servers.room(kind, services=services, running=worker.running)
+
+            worker.allow(name, allowance)
+        servers.watch(worker.look_again)
 
     def _name_of(self, kind: KindOrHandler) -> str:
         if isinstance(kind, str):

@@ -206,14 +206,17 @@ class Commands(Protocol):
 class ExecServers(Commands, Protocol):
     """The exec servers as a worker sees them."""
 
-    def start(self) -> None:
-        """Connects, and goes on connecting; safe to repeat."""
-        ...
-
     def room(self, kind: str, *, services: Mapping[str, Sequence[str]], running: Mapping[str, int]) -> int:
-        """How many more jobs of a kind that needs slots may be claimed now; `services` of each such kind."""
+        """How many more jobs of a kind that needs slots may be claimed now; `services` of each such kind.
+
+        The first question connects, and until that is done the answer is 0.
+        """
         ...
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Calls `changed` when `room` may answer otherwise."""
+        ...
+
+    def stop(self) -> Awaitable[None]:
+        """Ends all calls and closes all connections; safe to repeat."""
         ...

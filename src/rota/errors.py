@@ -130,7 +130,7 @@ class ExecFailed(ExecError):
 
 
 class ExecLost(ExecError):
-    """The connection to the exec server broke while the command ran. It is killed there; nobody knows how far it came."""
+    """The connection to the exec server broke while the command ran. It is killed there; how far it came is unknown."""
 
 
 class LeaseLost(RotaError):

@@ -49,6 +49,13 @@ class Settings:
         log_format: `text`, `json`, or `auto` (text on a terminal).
         log_level: debug, info, warning or error.
         ffmpeg: the ffmpeg to use, where PATH has another or none.
+        exec_addresses: the exec servers, or the balancers in front of them: host:port, with commas between them.
+        exec_token: the token that they want.
+        exec_ca: a file with the certificates to trust for https addresses; else the system's.
+        exec_wait_s: how long a call waits for a slot, 0.1 to 86,400 seconds.
+        pipe_host: the name or address at which exec servers reach this process, where that is not the one that they
+            see, as behind a NAT.
+        pipe_port: where this process listens for them; 0 takes a free port.
     """
 
     dsn: str | None = None
@@ -68,6 +75,12 @@ class Settings:
     log_format: Literal["auto", "text", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     ffmpeg: str | None = None
+    exec_addresses: str | None = None
+    exec_token: str | None = None
+    exec_ca: str | None = None
+    exec_wait_s: float = 120.0
+    pipe_host: str | None = None
+    pipe_port: int = 0
 
     def require_dsn(self) -> str:
         """The database's address.
@@ -86,6 +99,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("give text")
     return value
+
+
+def _texts(value: Any) -> str:
+    return ",".join(map(_text, value)) if isinstance(value, list) else _text(value)
 
 
 def _schema(value: Any) -> str:
@@ -147,6 +164,12 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "log_format": _one_of("auto", "text", "json"),
     "log_level": _one_of("debug", "info", "warning", "error"),
     "ffmpeg": _text,
+    "exec_addresses": _texts,
+    "exec_token": _text,
+    "exec_ca": _text,
+    "exec_wait_s": _number(0.1, 86_400),
+    "pipe_host": _text,
+    "pipe_port": _whole(0, 65_535),
 }
 
 
@@ -270,7 +293,7 @@ def _nearest(name: str, *, prefix: str = "") -> str:
 
 def _shown(name: str, value: Any) -> str:
     # A DSN may hold a password.
-    return "(hidden)" if name == "dsn" else repr(value)
+    return "(hidden)" if name in ("dsn", "exec_token") else repr(value)
 
 
 assert {entry.name for entry in fields(Settings)} == {*CHECKS, *LIMIT_TABLES}, "each setting has its check"

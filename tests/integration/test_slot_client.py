@@ -90,7 +90,7 @@ async def test_progress_of_the_exec_server_moves_the_lease() -> None:
 
 async def test_a_command_that_fails_raises_with_its_receipt_i9() -> None:
     async with StandIn(COMMANDS) as server, client_of(server) as client:
-        with pytest.raises(ExecFailed, match="status 3.*no such codec") as raised:
+        with pytest.raises(ExecFailed, match=r"status 3.*no such codec") as raised:
             await run(client, "fail")
         assert raised.value.receipt.stdout_prefix == "{"
         async with client.exec(Call("fail", check=False)) as call:
@@ -184,7 +184,7 @@ async def test_no_slot_within_the_limit_is_an_error_that_sends_the_job_back() ->
         with pytest.raises(NoSlot, match="every slot for say was taken") as raised:
             await run(client, "say", wait_s=0.1)
         assert raised.value.after_s == 60
-        with pytest.raises(NoSlot, match="offers speech.*cat, fail, hang, say"):
+        with pytest.raises(NoSlot, match=r"offers speech.*cat, fail, hang, say"):
             await run(client, "speech", wait_s=0.1)
         await server.until(lambda: server.count(Unwant) == 1)
         first.cancel()

@@ -1,10 +1,8 @@
-"""How many jobs a worker may take: of kinds that need slots of exec servers, and of kinds that need its own CPUs. Pure.
+"""How many jobs a worker may take of kinds that need slots of exec servers. Pure.
 
-Exec-bound: the worker's share of what the exec servers have, `ceil(slots / clients)` for each instance and a small
+It is the worker's share of what the exec servers have, `ceil(slots / clients)` for each instance and a small
 headroom, so that one worker never claims the whole queue while its siblings idle. No exec server connected, nothing
 claimed. The numbers come from HELLO alone; there is nothing to configure.
-
-Local-bound: as many as there are CPUs, with some kept for jobs of high priority.
 
 Spec: slot broker, "Claim fairness" and "No more worker-pool configuration".
 """
@@ -105,26 +103,3 @@ def _pools(service: str, instances: Sequence[Instance]) -> set[tuple[str, str]]:
     return {
         (instance.instance_id, instance.services[service]) for instance in instances if service in instance.services
     }
-
-
-@dataclass(frozen=True, slots=True)
-class LocalSlots:
-    """The slots of local-bound kinds: one for each CPU, of which some only jobs of high priority may take.
-
-    Attributes:
-        total: all of them, 1 or more.
-        reserved: those that are kept; a quarter, and none where there is only one.
-    """
-
-    total: int
-    reserved: int
-
-    @classmethod
-    def of(cls, cpus: int | None) -> "LocalSlots":
-        """The slots of a machine with so many CPUs."""
-        total = max(1, cpus or 1)
-        return cls(total, 0 if total == 1 else max(1, total // 4))
-
-    def free(self, running: int, *, urgent: bool) -> int:
-        """How many more local-bound jobs may start, of high priority or of any."""
-        return max(0, self.total - (0 if urgent else self.reserved) - running)

@@ -217,7 +217,7 @@ class Demand:
     _full: set[int] = field(default_factory=set)
     """Connections whose exec server holds as many wants as it takes; asked again at the next tick."""
 
-    def handle(self, event: Event, now: float) -> list[Command]:
+    def handle(self, event: Event, now: float) -> list[Command]:  # noqa: PLR0912 - one arm for each event
         """Takes one event, and says what to do.
 
         Args:

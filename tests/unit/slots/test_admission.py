@@ -1,8 +1,8 @@
-"""Claim shares (S40), and the slots of local-bound kinds."""
+"""Claim shares (S40)."""
 
 import pytest
 
-from rota.slots.admission import HEADROOM, LEGACY_SHARE, Instance, LocalSlots, room, share
+from rota.slots.admission import HEADROOM, LEGACY_SHARE, Instance, room, share
 
 
 def pod(name: str = "a", *, clients: int = 1, slots: int = 4, draining: bool = False) -> Instance:
@@ -48,15 +48,3 @@ def test_a_kind_of_two_services_has_the_room_of_the_scarcer() -> None:
 
 def test_room_is_never_below_none() -> None:
     assert room("big", services={"big": ["transcode"]}, running={"big": 50}, instances=[pod()]) == 0
-
-
-def test_local_slots_keep_a_quarter_for_urgent_work() -> None:
-    slots = LocalSlots.of(8)
-    assert (slots.total, slots.reserved) == (8, 2)
-    assert [slots.free(running, urgent=False) for running in (0, 5, 6, 8)] == [6, 1, 0, 0]
-    assert [slots.free(running, urgent=True) for running in (0, 6, 8, 9)] == [8, 2, 0, 0]
-
-
-def test_one_cpu_has_no_reserve_and_two_have_one() -> None:
-    assert LocalSlots.of(None) == LocalSlots(1, 0)
-    assert LocalSlots.of(2) == LocalSlots(2, 1)

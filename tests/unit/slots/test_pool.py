@@ -1,5 +1,6 @@
 """The policy of one address: what it dials and closes, and when."""
 
+from itertools import pairwise
 from random import Random
 
 from rota.slots.pool import (
@@ -65,7 +66,7 @@ def test_growth_is_one_at_a_time_rate_limited_and_capped_s35() -> None:
             assert made.handle(Ticked(waiting_since=0.0), now) == [], "one at a time"
             made.handle(Greeted(command.connection, f"pod-{command.connection}"), now)
     assert len(dialled) == CONNECTIONS_MAX - 1
-    assert all(later - earlier >= GROW_EVERY_S - 1e-9 for earlier, later in zip(dialled, dialled[1:], strict=False))
+    assert all(later - earlier >= GROW_EVERY_S - 1e-9 for earlier, later in pairwise(dialled))
 
 
 def test_an_instance_that_is_known_is_closed_and_covers_the_address() -> None:

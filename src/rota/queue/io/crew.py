@@ -14,6 +14,7 @@ from contextvars import copy_context
 from random import Random
 from typing import Final
 
+from rota.commands import Commands
 from rota.errors import NotNow, PayloadError
 from rota.ids import JobId
 from rota.io.clock import lease_clock
@@ -54,6 +55,7 @@ class Crew:
         leases: where their leases stand.
         random: for the jitter of waits.
         ended: told of a job's end: its kind, and what to write; None where the lease is gone.
+        commands: gives whoever runs commands for the handlers; None where nobody does.
     """
 
     def __init__(
@@ -63,11 +65,13 @@ class Crew:
         leases: GuardedBook,
         random: Random,
         ended: Callable[[str, Write | None], None],
+        commands: Callable[[], Commands] | None = None,
     ) -> None:
         self._handlers = handlers
         self._leases = leases
         self._random = random
         self._ended = ended
+        self._commands = commands
         self._running: dict[JobId, Running] = {}
         self._line: deque[Running] = deque()
         """Jobs whose handlers have not been called yet."""
@@ -90,7 +94,7 @@ class Crew:
                 handler = handlers[job.kind]
                 kind = handler.kind
                 held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
-                started = Running(job, handler, held=held, leases=self._leases)
+                started = Running(job, handler, held=held, leases=self._leases, commands=self._commands)
                 running[job.lease.job_id] = started
                 self._line.append(started)
         self._idle.clear()

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from rota.commands import Commands
 from rota.errors import DatabaseAway, RotaError
 from rota.ids import Holder, new_holder
 from rota.io.backoff import Backoff
@@ -80,6 +81,7 @@ class Worker:
         target: the database.
         options: limits and waits.
         random: for jitter.
+        commands: gives whoever runs commands for the handlers; None where nobody does.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Worker:
         target: Target,
         options: WorkerOptions | None = None,
         random: Random | None = None,
+        commands: Callable[[], Commands] | None = None,
     ) -> None:
         self.holder: Holder = new_holder(host=socket.gethostname(), pid=os.getpid())
         self._handlers = handlers
@@ -100,7 +103,9 @@ class Worker:
         self._claims = Claims(self._store, holder=self.holder)
         self._slots = Slots({name: handler.kind for name, handler in handlers.items()}, cpus=cpu_count())
         self._leases = GuardedBook()
-        self._crew = Crew(handlers, leases=self._leases, random=self._random, ended=self._on_ended)
+        self._crew = Crew(
+            handlers, leases=self._leases, random=self._random, ended=self._on_ended, commands=commands
+        )  # fmt: skip
         self._completer = Completer(self._store, written=self._on_written, random=self._random)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kick = asyncio.Event()
@@ -296,6 +301,11 @@ class Worker:
         self._more.update(self._handlers)
         self._slots.heard(self._handlers)
         self._kick.set()
+
+    @property
+    def running(self) -> Mapping[str, int]:
+        """How many jobs of each kind run here now."""
+        return self._slots.running
 
     def allow(self, kind: str, allowance: Callable[[], int]) -> None:
         """Bounds how many jobs of a kind may run here by more than its slots; asked before each claim, so the answer

@@ -217,7 +217,11 @@ class SlotClient:
         return [found[name] for name in sorted(found)]
 
     def room(self, kind: str, *, services: Mapping[str, Sequence[str]], running: Mapping[str, int]) -> int:
-        """How many more jobs of an exec-bound kind may be claimed now; see `rota.slots.admission`."""
+        """How many more jobs of an exec-bound kind may be claimed now; see `rota.slots.admission`.
+
+        Who asks wants to be connected, so it connects.
+        """
+        self.start()
         polled = sum(site.pool.polled for site in self._sites)
         return admission.room(kind, services=services, running=running, instances=self.instances(), legacy=polled)
 
@@ -367,7 +371,9 @@ class SlotClient:
         site.failures += 1
         self._tell_pool(site, pools.Dropped(pool_number))
 
-    async def _on_message(self, site: _Site, pool_number: int, link: SocketLink, message: ServerMessage) -> None:
+    async def _on_message(  # noqa: PLR0912 - one arm for each message
+        self, site: _Site, pool_number: int, link: SocketLink, message: ServerMessage
+    ) -> None:
         match message:
             case Hello():
                 await self._on_hello(site, pool_number, link, message)

@@ -200,8 +200,8 @@ class ExecRun:
         whole = count == receipt.bytes_out and receipt.dropped_bytes == 0 and receipt.digest in (None, digest)
         if not whole:
             raise ExecFailed(
-                f"The output of {self.call.service} did not arrive whole: {count:,} of {receipt.bytes_out:,} bytes came, "
-                f"{receipt.dropped_bytes:,} were over its limit{f' ({broke})' if broke else ''}. "
+                f"The output of {self.call.service} did not arrive whole: {count:,} of {receipt.bytes_out:,} bytes "
+                f"came, {receipt.dropped_bytes:,} were over its limit{f' ({broke})' if broke else ''}. "
                 "Do not use what came.",
                 receipt=receipt,
             )

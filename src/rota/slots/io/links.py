@@ -130,7 +130,8 @@ class SocketLink:
             socket = await connect(
                 self.address.broker_url, additional_headers=headers, ssl=self._tls if self.address.tls else None,
                 compression=None, proxy=None, max_size=TAKES_BYTES_MAX, user_agent_header=None,
-                ping_interval=PING_EVERY_S, ping_timeout=PING_TIMEOUT_S, open_timeout=None, close_timeout=CLOSE_TIMEOUT_S,
+                ping_interval=PING_EVERY_S, ping_timeout=PING_TIMEOUT_S,
+                open_timeout=None, close_timeout=CLOSE_TIMEOUT_S,
             )  # fmt: skip
         writing = asyncio.create_task(self._write(socket))
         try:
