@@ -6,7 +6,6 @@ Memory is bounded: who is slow is waited for, on both sides. A stream that break
 """
 
 import asyncio
-import contextlib
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator
@@ -253,17 +252,20 @@ class Pipes:
         pipe._serving = serving
         try:
             return await serving
-        except (Exception, asyncio.CancelledError):
+        except (Exception, asyncio.CancelledError) as error:
+            pipe._end("the exec server went away")
             # Nothing that looks like an end may follow what was sent: the connection is cut.
             if request.transport is not None:
                 request.transport.abort()
-            if not serving.done():
-                pipe._end("the exec server went away")
-                serving.cancel()
-                with contextlib.suppress(Exception, asyncio.CancelledError):
-                    await serving
+            if isinstance(error, asyncio.CancelledError) and _cancelled():
                 raise
             return _refusal(410)
+
+
+def _cancelled() -> bool:
+    """Whether it is this task that is cancelled, and not what it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _refusal(status: int, headers: dict[str, str] | None = None) -> web.Response:

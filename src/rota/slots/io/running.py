@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from rota.errors import PipeBroken
+from rota.errors import PipeError
 from rota.slots.io.descriptors import Drain, Reader, Writer
 from rota.slots.io.keepers import Keeper, KeeperDied
 from rota.slots.io.streams import Streams
@@ -55,6 +55,7 @@ class Running:
         self._verdict: asyncio.Future[bool] = self._loop.create_future()
         self._kill_timer: asyncio.TimerHandle | None = None
         self._delivered = False
+        self._abandoned = False
         self._peak_bytes = 0
         self.keeper: Keeper | None = None
         self.begun_at = time.monotonic()
@@ -174,7 +175,7 @@ class Running:
     async def _feed(self, url: str, writer: Writer) -> None:
         try:
             await self._streams.fetch(url, writer, self._fed)
-        except PipeBroken as error:
+        except PipeError as error:
             self.end(EndedBy.BROKEN, str(error))
         finally:
             writer.close()
@@ -190,10 +191,11 @@ class Running:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             sending.cancel()
             await asyncio.wait({sending})
-            with contextlib.suppress(asyncio.CancelledError, _Abandoned):
+            with contextlib.suppress(asyncio.CancelledError):
                 self._delivered = sending.result()
-        except PipeBroken as error:
-            self.end(EndedBy.BROKEN, str(error))
+        except PipeError as error:
+            if not self._abandoned:
+                self.end(EndedBy.BROKEN, str(error))
         finally:
             sending.cancel()
         try:
@@ -217,6 +219,7 @@ class Running:
         while data := await reader.read():
             yield self._take(data)
         if not await self._verdict:
+            self._abandoned = True
             raise _Abandoned
 
     async def _close(self, outflow: "asyncio.Task[None] | Drain", stderr: Drain) -> None:

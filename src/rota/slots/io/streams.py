@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from rota.errors import ArgumentsError, PipeBroken
+from rota.errors import ArgumentsError, PipeError
 from rota.slots.io.descriptors import Writer
 
 CONNECT_S_MAX: Final = 10.0
@@ -50,14 +50,14 @@ class Streams:
     async def fetch(self, url: str, writer: Writer, count: Callable[[int], None]) -> None:
         """Writes what the pipe holds to the command; one that stops reading is let be.
 
-        Raises: PipeBroken if it does not come whole.
+        Raises: PipeError if it does not come whole.
         """
         try:
             async with self._open().get(url, allow_redirects=False) as response:
                 if response.status != 200:
-                    raise PipeBroken(f"stdin cannot be fetched: its pipe answers {response.status}.")
+                    raise PipeError(f"stdin cannot be fetched: its pipe answers {response.status}.")
                 if response.content_length is None and response.headers.get("Transfer-Encoding", "") != "chunked":
-                    raise PipeBroken("stdin has neither a length nor chunks, so its end could not be trusted.")
+                    raise PipeError("stdin has neither a length nor chunks, so its end could not be trusted.")
                 async for chunk in response.content.iter_any():
                     try:
                         await writer.write(chunk)
@@ -65,19 +65,19 @@ class Streams:
                         return
                     count(len(chunk))
         except (aiohttp.ClientError, OSError) as error:
-            raise PipeBroken(f"stdin broke off: {_what(error)}.") from None
+            raise PipeError(f"stdin broke off: {_what(error)}.") from None
 
     async def put(self, url: str, chunks: AsyncIterator[bytes]) -> None:
         """Sends the chunks; one that raises breaks the request off.
 
-        Raises: PipeBroken if they are not taken to the last byte.
+        Raises: PipeError if they are not taken to the last byte.
         """
         try:
             async with self._open().put(url, data=chunks, allow_redirects=False) as response:
                 if response.status not in (200, 201, 204):
-                    raise PipeBroken(f"stdout is not taken: its pipe answers {response.status}.")
+                    raise PipeError(f"stdout is not taken: its pipe answers {response.status}.")
         except (aiohttp.ClientError, OSError) as error:
-            raise PipeBroken(f"stdout broke off: {_what(error)}.") from None
+            raise PipeError(f"stdout broke off: {_what(error)}.") from None
 
     async def close(self) -> None:
         """Safe to repeat."""
