@@ -56,8 +56,8 @@ class Running:
     """
 
     __slots__ = (
-        "_commands", "_leases", "_loop", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job", "loss", "started",
-        "stop_seen_at", "task", "told",
+        "_commands", "_leases", "_loop", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job",
+        "loss", "started", "stop_seen_at", "task", "told",
     )  # fmt: skip
 
     def __init__(
