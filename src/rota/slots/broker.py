@@ -7,17 +7,35 @@ soon as they are dead. Nothing is said while nothing happens (I8).
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from rota.slots import messages, place
+from rota.slots import messages, view
+from rota.slots.calls import Call, Client, Group
+from rota.slots.events import (
+    Begin,
+    Close,
+    Command,
+    Connected,
+    Deal,
+    Drain,
+    Dropped,
+    Ended,
+    Event,
+    Garbled,
+    Kill,
+    Moved,
+    Said,
+    Send,
+    Stop,
+    Tick,
+)
 from rota.slots.ledger import Ledger
 from rota.slots.load import Load, Reserve
-from rota.slots.messages import EndedBy, ErrorCode, Receipt, ServerMessage, Work
-from rota.slots.wantbook import Parked, WantBook
+from rota.slots.messages import EndedBy, ErrorCode, Receipt, ServerMessage
+from rota.slots.wantbook import WantBook
 
 OFFER_TIMEOUT_S: Final = 5.0
 """How long an offer waits for its answer: many round trips of a slow link, and short beside most commands."""
@@ -29,8 +47,6 @@ HELLO_EVERY_S: Final = 0.5
 """A HELLO that only tells the number of clients waits so long for others: a thousand clients that come at once would
 else make a million frames."""
 POLICY_VIOLATION: Final = 1008  # the code that websockets have for it
-
-Waiting = Literal["waiting", "offered", "running"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,153 +78,6 @@ class Rules:
     floor: int | None = None
     reserves: Mapping[str, int] = field(default_factory=dict)
     frame_bytes_max: int = messages.FRAME_BYTES_MAX
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """A client came. Its number is never used again; it may ask for a weight."""
-
-    client: int
-    weight: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A client said something that could be read."""
-
-    client: int
-    message: messages.ClientMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Garbled:
-    """A client sent a frame that is no good."""
-
-    client: int
-    error: messages.Error
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A client's connection is gone."""
-
-    client: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A command is over and none of its processes lives."""
-
-    job_id: str
-    receipt: Receipt
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A command moved."""
-
-    progress: messages.Progress
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """The time of `next_at` has come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """Deal no more slots; what runs may end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """The time to drain is over: stop what runs."""
-
-
-Event = Connected | Said | Garbled | Dropped | Ended | Moved | Tick | Drain | Stop
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """To this client."""
-
-    client: int
-    message: ServerMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Deal:
-    """OFFER to this client; and, for the figures, how long it waited."""
-
-    client: int
-    message: messages.Offer
-    service: str
-    waited_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Start this command; its end is told by `Ended`, also if it cannot start."""
-
-    job_id: str
-    service: str
-    work: Work
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """End this command and all its processes, by the client's wish or because nobody waits for it any more, or
-    because the exec server ends."""
-
-    job_id: str
-    ended_by: Literal[EndedBy.CANCELLED, EndedBy.STOPPED]
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """Close this connection. `Dropped` follows."""
-
-    client: int
-    code: int
-    reason: str
-
-
-Command = Send | Deal | Begin | Kill | Close
-
-
-class Call(Parked):
-    """One exec call as it stands here."""
-
-    __slots__ = ("client", "group", "job_id", "parked_at", "since", "state", "tenant")
-
-    def __init__(self, client: "Client", want: messages.Want, group: "Group", party: Hashable, now: float) -> None:
-        super().__init__(party, want.service, want.priority)
-        self.client = client
-        self.job_id = want.job_id
-        self.tenant = want.tenant
-        self.group = group
-        self.state: Waiting = "waiting"
-        self.parked_at = now
-        self.since = now  # in this state
-
-
-@dataclass(eq=False, slots=True)
-class Client:
-    """One connection."""
-
-    number: int
-    calls: dict[str, Call] = field(default_factory=dict)
-    bad_frames: int = 0
-    gone: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class Group:
-    """One waitgroup: who waits, and what is in use."""
-
-    book: WantBook
-    ledger: Ledger
-    reserve: Reserve
 
 
 class Broker:
@@ -265,7 +134,7 @@ class Broker:
 
     def next_at(self) -> float | None:
         """When to say `Tick` next; None: not before something happens."""
-        while self._offers and not _is_open(*self._offers[0], self.rules.offer_timeout_s):
+        while self._offers and self._offers[0][1].state != "offered":
             self._offers.popleft()
         times = [at for at in (self._hello_at, self._offers[0][0] if self._offers else None) if at is not None]
         return min(times, default=None)
@@ -279,6 +148,11 @@ class Broker:
     def in_use(self) -> int:
         """How many slots are with somebody."""
         return sum(group.ledger.in_use for group in self.groups.values())
+
+    def busy(self, group: Group) -> list[Call]:
+        """The calls that have a slot of this waitgroup."""
+        running = [call for call in self._running.values() if call.group is group]
+        return running + [call for _, call in self._offers if call.group is group and call.state == "offered"]
 
     def hello(self) -> messages.Hello:
         """What this exec server is, now."""
@@ -357,8 +231,8 @@ class Broker:
             for client in self.clients.values():
                 self._send(client, hello)
         while self._offers and self._offers[0][0] <= now:
-            ends_at, call = self._offers.popleft()
-            if _is_open(ends_at, call, self.rules.offer_timeout_s):
+            _, call = self._offers.popleft()
+            if call.state == "offered":
                 self._end_offer(call)
                 del call.client.calls[call.job_id]
                 self._refuse(
@@ -466,13 +340,13 @@ class Broker:
 
     def _query(self, client: Client, message: messages.Query, now: float) -> None:
         if message.job_id is None:
-            self._send(client, self.overview(now))
+            self._send(client, view.overview(self, now))
             return
         call = client.calls.get(message.job_id)
         if call is None:
             self._refuse(client, ErrorCode.UNKNOWN_JOB, message.job_id, "No want of this job id stands here.")
         else:
-            self._send(client, self.position(call, now))
+            self._send(client, view.position(self, call, now))
 
     # Slots
 
@@ -489,7 +363,7 @@ class Broker:
             self._out.append(Deal(call.client.number, messages.Offer(call.job_id), call.service, now - call.parked_at))
 
     def _end_offer(self, call: Call) -> None:
-        call.state = "waiting"  # of no book: whoever ends an offer forgets the call
+        call.state = "over"  # whoever ends an offer forgets the call
         call.group.ledger.give_back(call.service)
 
     def _send(self, client: Client, message: ServerMessage) -> None:
@@ -501,76 +375,3 @@ class Broker:
     def _hello_later(self, now: float) -> None:
         if self._hello_at is None and self.clients:
             self._hello_at = now + HELLO_EVERY_S
-
-    # What people ask
-
-    def position(self, call: Call, now: float) -> messages.Position:
-        """Where a call stands in its waitgroup."""
-        group = call.group
-        slots = group.ledger.processes
-        if call.state != "waiting":
-            return messages.Position(call.job_id, 0, group.ledger.in_use, slots, 0.0, 0.0)
-        before = place.ahead(group.book, call)
-        times = self._times(group, now)
-        low_s, high_s = (None, None) if times is None else place.eta(before, slots, *times)
-        return messages.Position(call.job_id, before, group.ledger.in_use, slots, low_s, high_s)
-
-    def _times(self, group: Group, now: float) -> tuple[list[tuple[float, float, float]], float, float] | None:
-        """What a guess needs: the slots in use, and how long a want takes on average; None if a service is unknown."""
-        running = []
-        for call in self._calls(group):
-            known = self.load.range_s(call.service)
-            if known is None:
-                return None
-            running.append((now - call.since, *known))
-        low_s = high_s = 0.0
-        for service, count in group.book.waiting().items():
-            known = self.load.range_s(service)
-            if known is None:
-                return None
-            low_s += count * known[0]
-            high_s += count * known[1]
-        waiting = len(group.book) or 1
-        return running, low_s / waiting, high_s / waiting
-
-    def _calls(self, group: Group) -> Iterator[Call]:
-        yield from (call for call in self._running.values() if call.group is group)
-        yield from (
-            call for at, call in self._offers if call.group is group and _is_open(at, call, self.rules.offer_timeout_s)
-        )
-
-    def overview(self, now: float) -> messages.Overview:
-        """All at a glance, the first wants in the order in which they are dealt slots."""
-        rows: list[messages.JobView] = []
-        groups = {}
-        for name, group in self.groups.items():
-            busy = list(self._calls(group))
-            offered = sum(call.state == "offered" for call in busy)
-            groups[name] = messages.WaitgroupView(
-                group.ledger.processes, group.ledger.in_use - offered, offered, len(group.book), group.reserve.size
-            )
-            rows += [_view(call, now) for call in busy]
-            waiting = islice(place.replay(group.book), messages.OVERVIEW_ROWS_MAX)
-            rows += [_view(call, now, before) for before, call in enumerate(waiting) if isinstance(call, Call)]
-        services = {}
-        for service, waitgroup in self.rules.services.items():
-            known = self.load.of(service)
-            services[service] = messages.ServiceView(
-                waitgroup, known.runs if known else 0, known.mean_s if known else None, self.load.quick(service)
-            )
-        shown = rows[: messages.OVERVIEW_ROWS_MAX]
-        return messages.Overview(
-            self.rules.instance_id, len(self.clients), groups, services, shown, self.draining,
-            self.waiting + self.in_use > len(shown),
-        )  # fmt: skip
-
-
-def _is_open(ends_at: float, call: Call, timeout_s: float) -> bool:
-    return call.state == "offered" and call.since + timeout_s == ends_at
-
-
-def _view(call: Call, now: float, before: int | None = None) -> messages.JobView:
-    return messages.JobView(
-        call.job_id, f"c{call.client.number}", call.service, call.state, call.priority, call.tenant, before,
-        max(0.0, now - call.since),
-    )  # fmt: skip

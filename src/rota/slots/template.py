@@ -85,7 +85,7 @@ class ArgumentType:
 
     def _number(self, text: str) -> str:
         pattern = r"[+-]?\d{1,18}" if self.kind == "int" else r"[+-]?(\d{1,18}(\.\d{0,18})?|\.\d{1,18})"
-        fits = re.fullmatch(pattern, text) is not None
+        fits = re.fullmatch(pattern, text, re.ASCII) is not None
         if fits and self.low is not None:
             fits = float(text) >= self.low
         if fits and self.high is not None:

@@ -25,7 +25,6 @@ WEIGHT_MAX: Final = 1000
 STALE_MIN: Final = 64
 """A heap with fewer places than this is never worth clearing away."""
 _NONE: Final[frozenset[str]] = frozenset()
-_GONE: Final = -1
 
 
 class Parked:
@@ -147,8 +146,11 @@ class WantBook:
     def waiting(self) -> dict[str, int]:
         """How many wants of each service stand here."""
         counts: dict[str, int] = {}
-        for want in self:
-            counts[want.service] = counts.get(want.service, 0) + 1
+        for line in self._order:
+            for turn in line.turns.values():
+                for service, queue in turn.queues.items():
+                    live = sum(want.turn is not None for want in queue) if turn.removed else len(queue)
+                    counts[service] = counts.get(service, 0) + live
         return counts
 
     def weight(self, party: Hashable) -> int:
@@ -197,7 +199,7 @@ class WantBook:
         if not queue:
             del turn.queues[want.service]
             if not turn.queues:
-                self._leave(line, turn, want.party)
+                self._leave(line, want.party)
         elif turn.removed > STALE_MIN and turn.removed > sum(map(len, turn.queues.values())) // 2:
             # What was taken out in the middle is cleared away when it is half of all.
             turn.removed = 0
@@ -244,7 +246,7 @@ class WantBook:
         if not queue:
             del queues[service]
             if not queues:
-                self._leave(line, turn, want.party)
+                self._leave(line, want.party)
                 return want
         if turn.credit > 1:
             turn.credit -= 1
@@ -274,8 +276,7 @@ class WantBook:
             heap[:] = sorted(places.values(), key=lambda place: place[0])
         heappush(heap, (turn.stamp, turn))
 
-    def _leave(self, line: Line, turn: Turn, party: Hashable) -> None:
-        turn.stamp = _GONE
+    def _leave(self, line: Line, party: Hashable) -> None:
         del line.turns[party]
         if not line.turns:
             del self._lines[line.priority], self._waited[line.priority]

@@ -177,6 +177,8 @@ class Running:
             await self._streams.fetch(url, writer, self._fed)
         except PipeError as error:
             self.end(EndedBy.BROKEN, str(error))
+            # An end of stdin now would look like a whole one: it stays open until the command is gone.
+            await self._loop.create_future()
         finally:
             writer.close()
 

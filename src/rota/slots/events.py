@@ -1,0 +1,123 @@
+"""What happens to an exec server's broker, and what it says to do. Pure data.
+
+Events come from sockets, commands and clocks; `Broker.handle` takes one and gives commands, which the shell carries out
+in their order.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rota.slots import messages
+from rota.slots.messages import EndedBy, Receipt, ServerMessage, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A client came. Its number is never used again; it may ask for a weight."""
+
+    client: int
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A client said something that could be read."""
+
+    client: int
+    message: messages.ClientMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Garbled:
+    """A client sent a frame that is no good."""
+
+    client: int
+    error: messages.Error
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A client's connection is gone."""
+
+    client: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command is over and none of its processes lives."""
+
+    job_id: str
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A command moved."""
+
+    progress: messages.Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The time of `next_at` has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Deal no more slots; what runs may end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The time to drain is over: stop what runs."""
+
+
+Event = Connected | Said | Garbled | Dropped | Ended | Moved | Tick | Drain | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """To this client."""
+
+    client: int
+    message: ServerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """OFFER to this client; and, for the figures, how long it waited."""
+
+    client: int
+    message: messages.Offer
+    service: str
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Start this command; its end is told by `Ended`, also if it cannot start."""
+
+    job_id: str
+    service: str
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End this command and all its processes, by the client's wish or because nobody waits for it any more, or
+    because the exec server ends."""
+
+    job_id: str
+    ended_by: Literal[EndedBy.CANCELLED, EndedBy.STOPPED]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close this connection. `Dropped` follows."""
+
+    client: int
+    code: int
+    reason: str
+
+
+Command = Send | Deal | Begin | Kill | Close
