@@ -41,7 +41,6 @@ from rota.slots.messages import (
     Overview,
     Position,
     Progress,
-    Query,
     Queued,
     Receipt,
     ServerMessage,
@@ -53,7 +52,6 @@ from rota.slots.pool import Pool
 
 POSITION_WAIT_S: Final = 2.0
 """How long exec servers may take to tell a place in line."""
-OVERVIEW_WAIT_S: Final = 5.0
 NO_SLOT_WAIT_S: Final = 60.0
 """The seed: a job that found no slot starts again a minute later at the earliest."""
 CROWDED_WAIT_S: Final = 5.0
@@ -107,11 +105,9 @@ class SlotClient:
             for number, address in enumerate(options.addresses)
         ]
         self._links: dict[int, Link] = {}
-        self._site_of: dict[int, _Site] = {}
         self._hellos: dict[int, Hello] = {}
         self._runs: dict[str, ExecRun] = {}
         self._places: dict[str, _Poll] = {}
-        self._overviews: dict[int, asyncio.Future[Overview]] = {}
         self._pipes: dict[str, Pipes] = {}
         self._watchers: list[Callable[[], None]] = []
         self._wake = asyncio.Event()
@@ -229,23 +225,6 @@ class SlotClient:
         """Calls `changed` when `room` may answer otherwise."""
         self._watchers.append(changed)
 
-    async def overviews(self) -> dict[Address, list[Overview]]:
-        """What the exec servers of each address say of themselves, as far as they answer in time."""
-        self.start()
-        found: dict[Address, list[Overview]] = {}
-        asked = []
-        for number in self._hellos:
-            future = self._overviews[number] = asyncio.get_running_loop().create_future()
-            self._links[number].send(encode(Query()))
-            asked.append((self._site_of[number].address, future))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(OVERVIEW_WAIT_S):
-                await asyncio.wait([future for _, future in asked]) if asked else None
-        for address, future in asked:
-            if future.done():
-                found.setdefault(address, []).append(future.result())
-        return found
-
     # The cores
 
     def _tell(self, event: demands.Event) -> int:
@@ -347,10 +326,6 @@ class SlotClient:
     def _forget(self, site: _Site, pool_number: int) -> SocketLink:
         link = site.links.pop(pool_number)
         self._links.pop(link.number, None)
-        self._site_of.pop(link.number, None)
-        overview = self._overviews.pop(link.number, None)
-        if overview is not None:
-            overview.cancel()
         if self._hellos.pop(link.number, None) is not None:
             self._tell(demands.Dropped(link.number))
             self._changed()
@@ -371,9 +346,7 @@ class SlotClient:
         site.failures += 1
         self._tell_pool(site, pools.Dropped(pool_number))
 
-    async def _on_message(  # noqa: PLR0912 - one arm for each message
-        self, site: _Site, pool_number: int, link: SocketLink, message: ServerMessage
-    ) -> None:
+    async def _on_message(self, site: _Site, pool_number: int, link: SocketLink, message: ServerMessage) -> None:
         match message:
             case Hello():
                 await self._on_hello(site, pool_number, link, message)
@@ -392,11 +365,7 @@ class SlotClient:
                     log.warning("exec server refused a frame", address=site.address.shown, code=code, error=words)
                 else:
                     self._tell(demands.Refused(link.number, job_id, code, words))
-            case Overview():
-                future = self._overviews.pop(link.number, None)
-                if future is not None and not future.done():
-                    future.set_result(message)
-            case Queued():
+            case Queued() | Overview():
                 pass
             case _:
                 assert_never(message)
@@ -411,7 +380,6 @@ class SlotClient:
             return
         first = link.number not in self._hellos
         self._hellos[link.number], self._links[link.number] = hello, link
-        self._site_of[link.number] = site
         if first:
             site.failures = 0
             log.info("exec server connected", address=site.address.shown, instance=hello.instance_id)

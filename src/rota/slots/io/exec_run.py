@@ -255,7 +255,9 @@ async def _chunks(stdin: Any) -> AsyncIterator[bytes]:
 
 
 async def _file(file: BinaryIO) -> AsyncIterator[bytes]:
-    while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+    # What is there is handed on, where a file can tell: its writer may be slow.
+    read = getattr(file, "read1", file.read)
+    while chunk := await asyncio.to_thread(read, CHUNK_BYTES):
         yield chunk
 
 

@@ -13,12 +13,20 @@ def client_of(settings: Settings) -> SlotClient:
 
     Raises: SettingsError if no exec server is set, or a setting cannot be used.
     """
+    return SlotClient(options_of(settings))
+
+
+def options_of(settings: Settings) -> ClientOptions:
+    """What the settings say of exec servers.
+
+    Raises: as `client_of`.
+    """
     if not settings.exec_addresses:
         raise SettingsError(
             f"No exec server is set. Set ROTA_EXEC_ADDRESSES=host:{PORT} (several with commas), or put exec_addresses "
             "into rota.toml; `rota execserver` starts one."
         )
-    options = ClientOptions(
+    return ClientOptions(
         addresses=parse_addresses(settings.exec_addresses),
         token=settings.exec_token,
         tls=None if settings.exec_ca is None else _trusting(settings.exec_ca),
@@ -26,7 +34,6 @@ def client_of(settings: Settings) -> SlotClient:
         pipe_host=settings.pipe_host,
         pipe_port=settings.pipe_port,
     )
-    return SlotClient(options)
 
 
 def _trusting(path: str) -> ssl.SSLContext:
