@@ -29,7 +29,6 @@ from rota.slots.events import (
     Moved,
     Said,
     Send,
-    Stop,
     Tick,
 )
 from rota.slots.ledger import Ledger
@@ -105,11 +104,12 @@ class Broker:
         self._running: dict[str, Call] = {}
         self._offers: deque[tuple[float, Call]] = deque()  # by the time at which they are over
         self._hello_at: float | None = None
+        self._clients_count = 0
         self._out: list[Command] = []
         self._handlers: Mapping[type, Callable[[Any, float], None]] = MappingProxyType(
             {
                 Connected: self._connected, Said: self._said, Garbled: self._garbled, Dropped: self._dropped,
-                Ended: self._ended, Moved: self._moved, Tick: self._tick, Drain: self._drain, Stop: self._stop,
+                Ended: self._ended, Moved: self._moved, Tick: self._tick, Drain: self._drain,
             }
         )  # fmt: skip
         self._answers: Mapping[type, Callable[[Client, Any, float], None]] = MappingProxyType(
@@ -157,20 +157,21 @@ class Broker:
     def hello(self) -> messages.Hello:
         """What this exec server is, now."""
         return messages.Hello(
-            self.rules.instance_id, dict(self.rules.services), dict(self.rules.waitgroups), len(self.clients),
+            self.rules.instance_id, dict(self.rules.services), dict(self.rules.waitgroups), self._clients_count,
             self.draining, self.rules.frame_bytes_max,
         )  # fmt: skip
 
     # What happens
 
     def _connected(self, event: Connected, now: float) -> None:
-        client = self.clients[event.client] = Client(event.client)
+        client = self.clients[event.client] = Client(event.client, event.counts)
         weight = min(event.weight, self.rules.weight_max)
         if weight > 1:
             for group in self.groups.values():
                 group.book.weigh(client.number, weight)
+        self._clients_count += client.counts
         self._send(client, self.hello())
-        self._hello_later(now)
+        self._hello_later(client, now)
 
     def _said(self, event: Said, now: float) -> None:
         client = self.clients.get(event.client)
@@ -199,13 +200,14 @@ class Broker:
                 self._end_offer(call)
                 freed[id(call.group)] = call.group
             else:
-                self._out.append(Kill(call.job_id, EndedBy.CANCELLED))
+                self._out.append(Kill(call.job_id))
         client.calls.clear()
         for group in self.groups.values():
             group.book.weigh(client.number, 1)
         for group in freed.values():
             self._grant(group, now)
-        self._hello_later(now)
+        self._clients_count -= client.counts
+        self._hello_later(client, now)
 
     def _ended(self, event: Ended, now: float) -> None:
         call = self._running.pop(event.job_id, None)
@@ -248,10 +250,6 @@ class Broker:
         self.draining = True
         self._hello_at = now
         self._tick(Tick(), now)
-
-    def _stop(self, _event: Stop, now: float) -> None:
-        self._drain(Drain(), now)
-        self._out += [Kill(job_id, EndedBy.STOPPED) for job_id in self._running]
 
     # What a client says
 
@@ -313,7 +311,7 @@ class Broker:
     def _cancel(self, client: Client, message: messages.Cancel, now: float) -> None:
         call = client.calls.get(message.job_id)
         if call is not None and call.state == "running":
-            self._out.append(Kill(call.job_id, EndedBy.CANCELLED))
+            self._out.append(Kill(call.job_id))
         else:
             self._give_up(client, message.job_id, now, "CANCEL")
 
@@ -372,6 +370,6 @@ class Broker:
     def _refuse(self, client: Client, code: ErrorCode, job_id: str, message: str) -> None:
         self._send(client, messages.Error(code, message, job_id))
 
-    def _hello_later(self, now: float) -> None:
-        if self._hello_at is None and self.clients:
+    def _hello_later(self, changed: Client, now: float) -> None:
+        if changed.counts and self._hello_at is None and self.clients:
             self._hello_at = now + HELLO_EVERY_S

@@ -33,6 +33,7 @@ class Client:
     """One connection."""
 
     number: int
+    counts: bool = True
     calls: dict[str, Call] = field(default_factory=dict)
     bad_frames: int = 0
     gone: bool = False

@@ -5,18 +5,19 @@ in their order.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from rota.slots import messages
-from rota.slots.messages import EndedBy, Receipt, ServerMessage, Work
+from rota.slots.messages import Receipt, ServerMessage, Work
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A client came. Its number is never used again; it may ask for a weight."""
+    """A client came. Its number is never used again; it may ask for a weight. One that only stands for callers of the
+    old routes does not count as a client: it takes no share of what is claimed."""
 
     client: int
     weight: int = 1
+    counts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,7 @@ class Drain:
     """Deal no more slots; what runs may end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """The time to drain is over: stop what runs."""
-
-
-Event = Connected | Said | Garbled | Dropped | Ended | Moved | Tick | Drain | Stop
+Event = Connected | Said | Garbled | Dropped | Ended | Moved | Tick | Drain
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +100,9 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End this command and all its processes, by the client's wish or because nobody waits for it any more, or
-    because the exec server ends."""
+    """End this command and all its processes: its client wants so, or is gone. `Ended` follows."""
 
     job_id: str
-    ended_by: Literal[EndedBy.CANCELLED, EndedBy.STOPPED]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def overview(broker: "Broker", now: float) -> messages.Overview:
         )
     shown = rows[: messages.OVERVIEW_ROWS_MAX]
     return messages.Overview(
-        broker.rules.instance_id, len(broker.clients), groups, services, shown, broker.draining,
+        broker.rules.instance_id, broker.hello().clients, groups, services, shown, broker.draining,
         broker.waiting + broker.in_use > len(shown),
     )  # fmt: skip
 
