@@ -53,7 +53,7 @@ class Desk:
         self.offers: list[tuple[int, str]] = []  # all, in their order
         self.begun: list[str] = []
         self.killed: list[str] = []
-        self.closed: dict[int, int] = {}
+        self.closed: list[tuple[int, int]] = []
         for client in range(1, clients + 1):
             self.happens(Connected(client))
 
@@ -69,7 +69,7 @@ class Desk:
                 case Kill(job_id):
                     self.killed.append(job_id)
                 case Close(client, code):
-                    self.closed[client] = code
+                    self.closed.append((client, code))
 
     def says(self, client: int, *said: Any) -> None:
         for message in said:
@@ -152,6 +152,8 @@ def test_a_free_slot_is_offered_at_once_and_the_rest_is_queued() -> None:
     desk.says(1, Job("a", Work(args=["x"])))
     desk.ends("a", exit=3)
     assert desk.heard[1][-2:] == [Done("a", Receipt(ended_by="exit", exit=3)), Offer("b")]
+    desk.wants(1, "a")
+    assert desk.last(1) == Queued("a"), "its id is free again"
 
 
 def test_b_is_served_on_the_next_grant_although_a_parked_a_thousand() -> None:
@@ -315,7 +317,7 @@ def test_who_sends_only_garbage_is_shut_out() -> None:
     desk = Desk()
     for _ in range(BAD_FRAMES_MAX + 3):
         desk.happens(Garbled(1, Error("bad_frame", "no")))
-    assert desk.closed == {1: 1008}
+    assert desk.closed == [(1, 1008)]
     assert len(desk.all(Error)) == BAD_FRAMES_MAX + 3
 
 

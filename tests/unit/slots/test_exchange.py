@@ -9,7 +9,7 @@ from rota.slots.broker import Broker, Rules
 from rota.slots.io.exchange import Exchange
 from rota.slots.io.figures import Figures
 from rota.slots.load import Load
-from rota.slots.messages import Done, Job, Offer, Queued, Receipt, ServerMessage, Want, Work
+from rota.slots.messages import Done, Error, Job, Offer, Queued, Receipt, ServerMessage, Want, Work
 
 PROCESSES = 3
 CUTS = 1000
@@ -118,21 +118,51 @@ async def test_a_thousand_cuts_at_any_moment_leave_no_slot_in_use() -> None:
     exchange.stop()
 
 
-async def test_an_offer_is_over_by_the_clock_of_the_loop() -> None:
+async def test_offers_are_over_by_the_clock_of_the_loop_one_after_the_other() -> None:
     broker, exchange, _ = exchange_of(offer_timeout_s=0.01)
-    gone = asyncio.Event()
+    over: asyncio.Queue[str] = asyncio.Queue()
 
     class Silent:
         def deliver(self, message: ServerMessage) -> None:
-            if getattr(message, "code", "") == "offer_expired":
-                gone.set()
+            if isinstance(message, Error):
+                over.put_nowait(message.code)
 
         def close(self, code: int, reason: str) -> None:
             pass
 
     number = exchange.join(Silent())
-    exchange.say(number, Want("a", "cut"))
-    assert broker.in_use == 1
-    await asyncio.wait_for(gone.wait(), 30)
-    assert broker.in_use == 0
+    for _ in range(3):
+        exchange.say(number, Want("a", "cut"))
+        assert broker.in_use == 1
+        assert exchange._timer is not None
+        assert exchange._timer.when() <= asyncio.get_running_loop().time() + 0.01, "not when the next HELLO is due"
+        assert await asyncio.wait_for(over.get(), 30) == "offer_expired"
+        assert broker.in_use == 0
+    exchange.stop()
+
+
+async def test_what_ends_as_it_begins_can_go_on_for_long() -> None:
+    """A client in this process answers at once, and each job is refused at once: no call is deeper for it."""
+    broker, exchange, _ = exchange_of()
+
+    class Prompt:
+        done = 0
+        number = 0
+
+        def deliver(self, message: ServerMessage) -> None:
+            if isinstance(message, Offer):
+                exchange.say(self.number, Job(message.job_id, Work(args=["refused"])))
+            self.done += isinstance(message, Done)
+
+        def close(self, code: int, reason: str) -> None:
+            pass
+
+    prompt = Prompt()
+    prompt.number = exchange.join(prompt)
+    broker.groups["cpu"].ledger.processes = 0  # nothing is dealt before all stand in line
+    for number in range(3000):
+        exchange.say(prompt.number, Want(f"j{number}", "cut"))
+    broker.groups["cpu"].ledger.processes = PROCESSES
+    exchange.say(prompt.number, Want("last", "cut"))
+    assert (prompt.done, broker.in_use, broker.waiting) == (3001, 0, 0)
     exchange.stop()

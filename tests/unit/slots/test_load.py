@@ -25,6 +25,13 @@ def test_the_mean_follows_the_newest_runs() -> None:
     assert low_s <= load.of("cut").mean_s <= high_s
 
 
+def test_two_runs_may_be_a_fluke() -> None:
+    load = learned(cut=[0.1] * 2)
+    assert not load.quick("cut")
+    load.observe("cut", "exit", 0.1)
+    assert load.quick("cut")
+
+
 def test_a_run_that_was_cut_short_from_outside_says_nothing() -> None:
     load = Load()
     for ended_by in ("cancelled", "stopped", "refused", "broken", "word of a newer version"):
