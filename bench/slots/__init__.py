@@ -1,0 +1,1 @@
+"""Measures the slot broker: `python -m bench slots [WORK…]`."""
