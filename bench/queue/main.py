@@ -12,8 +12,8 @@ from typing import Any, Final
 import asyncpg
 
 from bench import machine, report
-from bench.queue import peers
 from bench.machine import Bystanders
+from bench.queue import peers
 from bench.queue.peers import PEERS, PYTHON_PEERS
 from bench.queue.works import NotMeasured, Sizes, Works
 from bench.report import Bar, Line, Sample
