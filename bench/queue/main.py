@@ -57,7 +57,7 @@ PEER_LINES: Final = (
     ),
     Line("W3", "drain : best peer", "drain.rota", "drain.best", bar=Bar("drain / best peer", 1.2)),
     Line("W3", "drain : best Python peer", "drain.rota", "drain.best_python", bar=Bar("drain / best Python peer", 3)),
-    Line("W4", "drain by two : best peer", "drain_two.rota", "drain_two.best", bar=Bar("drain by two / best peer", 1.1)),
+    Line("W4", "drain by two : best peer", "drain_two.rota", "drain_two.best", bar=Bar("by two / best peer", 1.1)),
     Line(
         "W5", "idle wake-up p50 : best peer", "wake_p50.rota", "wake_p50.best", unit="ms", digits=2,
         bar=Bar("wake-up p50 / best peer", 1, below=True),
