@@ -172,6 +172,7 @@ def _nursery(control: socket.socket) -> None:
 def _become_keeper(descriptor: int) -> NoReturn:
     status = 1
     try:
+        adopt_orphans()  # is not inherited
         with socket.socket(fileno=descriptor) as wire:
             _Keeper(wire).serve()
         status = 0
@@ -189,8 +190,8 @@ def _bury(children: _Children, keepers: set[int]) -> None:
         if ended:
             keepers.discard(pid)
             died = died or status != 0
-    if died:
-        kill_orphans(but=keepers)
+    while died and kill_orphans(but=keepers):
+        pass  # what those had started is an orphan now
 
 
 def _farewell(children: _Children, keepers: set[int]) -> None:
