@@ -37,7 +37,7 @@ def test_each_setting_can_come_from_each_source(tmp_path: Path) -> None:
         "dsn": "postgresql://h/d", "schema": "jobs", "pooler": "transaction", "job_pool_size": 7, "pool_size": 5,
         "lease_s": 120.0, "heartbeat_s": 12.5, "max_tries": 9, "limit": 2, "poll_s": 0.5, "stop_grace_s": 3.0,
         "keep_days": 1.5, "log_format": "json", "log_level": "debug", "ffmpeg": "/opt/ffmpeg",
-        "exec_addresses": "exec-1:8470", "exec_token": "s3cret", "exec_ca": "ca.pem", "exec_wait_s": 5.0,
+        "exec_addresses": "exec-1:8750", "exec_token": "s3cret", "exec_ca": "ca.pem", "exec_wait_s": 5.0,
         "pipe_host": "10.0.0.7", "pipe_port": 9000,
     }  # fmt: skip
     expected = Settings(**told)

@@ -164,15 +164,8 @@ class _Put:
         source = pipes.source(body.chunks()) if _has_body(request) else None
         sink = pipes.sink()
         try:
-            session.begin(
-                Work(
-                    args=work.args,
-                    timeout_s=work.timeout_s,
-                    env=work.env,
-                    stdout=sink.url(HOST),
-                    stdin=None if source is None else source.url(HOST),
-                )  # fmt: skip
-            )
+            stdin = None if source is None else source.url(HOST)
+            session.begin(Work(work.args, stdin, sink.url(HOST), work.timeout_s, work.env))
             await self._answer(session, sink, scope, receive, send)
         finally:
             session.leave()
