@@ -79,3 +79,8 @@ async def real_exec_server(
 def slots_in_use(server: ExecServer) -> int:
     """Slots that are offered or taken."""
     return server.broker.in_use
+
+
+def running(server: ExecServer) -> int:
+    """Commands that have begun; an offer is no command yet."""
+    return sum(call.state == "running" for group in server.broker.groups.values() for call in server.broker.busy(group))

@@ -17,7 +17,7 @@ from rota.slots.address import Address
 from rota.slots.io.client import ClientOptions, SlotClient
 from rota.slots.io.legacy import RECEIPT_HEADER
 from rota.slots.io.server import ExecServer
-from tests.integration.real_exec_server import real_exec_server, slots_in_use
+from tests.integration.real_exec_server import real_exec_server, running, slots_in_use
 
 
 async def until(condition: Callable[[], Any], what: str) -> None:
@@ -79,7 +79,7 @@ async def test_a_command_that_fails_never_looks_whole_to_an_old_client_i9() -> N
 async def test_old_clients_steal_no_slot_from_parked_calls() -> None:
     async with real_exec_server() as server, client_of(server) as client, aiohttp.ClientSession() as session:
         tasks = [asyncio.create_task(run_whole(client, Call("hang"))) for _ in range(3)]
-        await until(lambda: server.broker.waiting == 1 and slots_in_use(server) == 2, "two run and one waits")
+        await until(lambda: server.broker.waiting == 1 and running(server) == 2, "two run and one waits")
         async with session.get(f"{server.address}/token/cat") as answer:
             assert answer.status == 503
         tasks.pop().cancel()
@@ -130,8 +130,7 @@ async def test_an_old_client_that_goes_away_leaves_no_process() -> None:
     async with real_exec_server() as server, aiohttp.ClientSession() as session:
         token = await token_of(session, server, "hang")
         call = asyncio.create_task(put(session, server, token, {}))
-        await until(lambda: any(group.ledger.in_use for group in server.broker.groups.values()), "it runs")
-        await asyncio.sleep(0)
+        await until(lambda: running(server) == 1, "it runs")
         call.cancel()
         await asyncio.wait([call])
         await until(lambda: slots_in_use(server) == 0, "its command is killed and its slot is free")
@@ -156,7 +155,7 @@ async def test_a_new_client_polls_an_old_exec_server(caplog: pytest.LogCaptureFi
 async def test_calls_wait_for_an_old_exec_server_by_polling() -> None:
     async with real_exec_server(old=True) as server, client_of(server) as client:
         hanging = [asyncio.create_task(run_whole(client, Call("hang"))) for _ in range(2)]
-        await until(lambda: slots_in_use(server) == 2, "both run")
+        await until(lambda: running(server) == 2, "both run")
         waiting = asyncio.create_task(run_whole(client, Call("say", ("at last",))))
         hanging.pop().cancel()
         assert (await waiting).output == b"at last"
@@ -168,7 +167,7 @@ async def test_calls_wait_for_an_old_exec_server_by_polling() -> None:
 async def test_a_mixed_fleet_takes_work_wherever_there_is_a_slot() -> None:
     async with real_exec_server() as new, real_exec_server(old=True) as old, client_of(new, old) as client:
         calls = [asyncio.create_task(run_whole(client, Call("hang"))) for _ in range(4)]
-        await until(lambda: (slots_in_use(new), slots_in_use(old)) == (2, 2), "all four run")
+        await until(lambda: (running(new), running(old)) == (2, 2), "all four run")
         for call in calls:
             call.cancel()
         await until(lambda: slots_in_use(new) + slots_in_use(old) == 0, "all slots are free")
