@@ -88,11 +88,7 @@ class ExecServer:
         *,
         routes: Callable[["ExecServer"], Sequence[BaseRoute]] | None = None,
     ) -> None:
-        if listen.token is None and not _is_loopback(listen.host):
-            raise SettingsError(
-                f"An exec server that listens on {listen.host} runs commands for whoever reaches it: set a token "
-                "(server.token in exec.toml), or listen on 127.0.0.1."
-            )
+        self.check_listen(listen.host, listen.token)
         self.broker = broker
         self._listen = listen
         self._make_runner = runner
@@ -102,6 +98,18 @@ class ExecServer:
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._sessions: set[asyncio.Task[None]] = set()
+
+    @staticmethod
+    def check_listen(host: str, token: str | None) -> None:
+        """Whether an exec server may listen there.
+
+        Raises: SettingsError if whoever reaches it could run commands.
+        """
+        if token is None and not _is_loopback(host):
+            raise SettingsError(
+                f"An exec server that listens on {host} runs commands for whoever reaches it: set a token "
+                "(ROTA_EXEC_TOKEN, or server.token in exec.toml), or listen on 127.0.0.1."
+            )
 
     @property
     def exchange(self) -> Exchange:
@@ -130,7 +138,6 @@ class ExecServer:
         if self._server is not None:
             return
         listen = self._listen
-        self._socket = _bind(listen.host, listen.port)
         figures = Figures(self.broker)
         self._exchange = Exchange(self.broker, self._make_runner, figures)
         config = uvicorn.Config(
@@ -141,10 +148,11 @@ class ExecServer:
             backlog=BACKLOG, timeout_graceful_shutdown=1, ssl_certfile=listen.tls_cert, ssl_keyfile=listen.tls_key,
         )  # fmt: skip
         try:
-            config.load()
-        except (OSError, ssl.SSLError) as error:
-            self._socket.close()
-            raise SettingsError(f"The certificate {listen.tls_cert} cannot be used: {error}.") from None
+            self._load(config)
+            self._socket = _bind(listen.host, listen.port)
+        except SettingsError:
+            await self._exchange.runner.stop()
+            raise
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
         await self._server.ready.wait()
@@ -170,6 +178,12 @@ class ExecServer:
         await asyncio.wait({self._serving})
         self._server = None
         log.info("exec server stopped")
+
+    def _load(self, config: uvicorn.Config) -> None:
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError(f"The certificate {self._listen.tls_cert} cannot be used: {error}.") from None
 
     def _app(self, figures: Figures) -> Starlette:
         more = self._routes(self) if self._routes is not None else ()
