@@ -1,7 +1,9 @@
 """Commands as an exec server runs them: real processes, their limits, and what is left of them: nothing."""
 
 import asyncio
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -333,6 +335,31 @@ async def test_many_commands_leave_nothing_behind(tmp_path: Path) -> None:
         assert len(psutil.Process(nursery.pid).children(recursive=True)) == 4
     assert list(tmp_path.iterdir()) == []
     assert gone(nursery.pid)
+
+
+async def test_without_descriptors_a_command_is_refused_and_none_is_lost(tmp_path: Path) -> None:
+    me = psutil.Process()
+    async with bench(tmp_path) as b:
+        assert (await b.run("sh", ["true"])).ok
+        before, limits = me.num_fds(), resource.getrlimit(resource.RLIMIT_NOFILE)
+        spare = 5  # two after three are given back: fewer than a command needs
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before + spare, limits[1]))
+        try:
+            held = []
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(os.open(os.devnull, os.O_RDONLY))
+            for descriptor in held[:3]:
+                os.close(descriptor)
+            receipt = await b.run("sh", ["true"])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for descriptor in held[3:]:
+                os.close(descriptor)
+        assert (receipt.ended_by, receipt.retryable) == ("refused", True)
+        assert "Too many open files" in str(receipt.error)
+        assert me.num_fds() == before
+        assert (await b.run("sh", ["true"])).ok
 
 
 async def test_two_exec_servers_do_not_share_a_state_folder(tmp_path: Path) -> None:
