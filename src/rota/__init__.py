@@ -1,14 +1,22 @@
 """Rota: background work for services that already run PostgreSQL. The public names; everything else may change."""
 
 from rota.app import App
+from rota.commands import Completed
 from rota.errors import (
     DatabaseAway,
     DatabaseError,
     EmbeddedError,
     EnqueueError,
+    ExecError,
+    ExecFailed,
+    ExecLost,
+    ExecRefused,
+    ExecStopped,
     JobNotFound,
     LeaseLost,
     MediaError,
+    NoSlot,
+    NotNow,
     PayloadError,
     RotaError,
     SchemaError,
@@ -31,6 +39,7 @@ from rota.queue.job import (
     open_key,
     queued_key,
 )
+from rota.queue.limits import Rate
 from rota.queue.retry import Exponential, Fixed
 from rota.settings import Settings
 from rota.version import __version__
@@ -38,12 +47,18 @@ from rota.version import __version__
 __all__ = [
     "App",
     "Cancelled",
+    "Completed",
     "Context",
     "DatabaseAway",
     "DatabaseError",
     "EmbeddedError",
     "EnqueueError",
     "Enqueued",
+    "ExecError",
+    "ExecFailed",
+    "ExecLost",
+    "ExecRefused",
+    "ExecStopped",
     "Exponential",
     "Fail",
     "Fixed",
@@ -53,7 +68,10 @@ __all__ = [
     "LeaseLost",
     "MediaError",
     "NewJob",
+    "NoSlot",
+    "NotNow",
     "PayloadError",
+    "Rate",
     "Retry",
     "RotaError",
     "SchemaError",

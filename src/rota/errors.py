@@ -13,10 +13,19 @@
     ├── PipeError            a one-time stream ended early, was never fetched, or is not what was sent
     ├── JobNotFound          no job has this id
     ├── ProtocolError        a frame between a client and an exec server is no good or too large; names the field
+    ├── NotNow               what the job needs is not to be had now; if its handler lets it through, no try counts
+    ├── ExecError            a command in a slot of an exec server did not go well
+    │   ├── NoSlot           no slot came free in time (a NotNow too)
+    │   ├── ExecStopped      the exec server handed it back, unharmed (a NotNow too)
+    │   ├── ExecRefused      it was not run, and the same call never will be
+    │   ├── ExecFailed       it ran and ended badly; `receipt` tells how
+    │   └── ExecLost         the connection to its exec server broke while it ran
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
 """
+
+from typing import Any
 
 
 class RotaError(Exception):
@@ -84,6 +93,44 @@ class ProtocolError(RotaError):
         super().__init__(message)
         self.code = code
         self.job_id = job_id
+
+
+class NotNow(RotaError):
+    """What a job needs is not to be had now. If its handler lets this through, the job goes back to the queue for
+    `after_s` seconds, and no try counts."""
+
+    def __init__(self, message: str, *, after_s: float) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class ExecError(RotaError):
+    """A command in a slot of an exec server did not go well."""
+
+
+class NoSlot(NotNow, ExecError):
+    """No slot came free within the time that the call was willing to wait."""
+
+
+class ExecStopped(NotNow, ExecError):
+    """The exec server handed the command back, because it ends or had no room; it may run elsewhere or later."""
+
+
+class ExecRefused(ExecError):
+    """The command was not run: its arguments do not fit, or it is too large. The same call never goes better, so a
+    job whose handler lets this through fails at once."""
+
+
+class ExecFailed(ExecError):
+    """The command ran and ended badly, or its output did not arrive whole. `receipt` tells how it ended."""
+
+    def __init__(self, message: str, *, receipt: Any) -> None:
+        super().__init__(message)
+        self.receipt = receipt
+
+
+class ExecLost(ExecError):
+    """The connection to the exec server broke while the command ran. It is killed there; how far it came is unknown."""
 
 
 class LeaseLost(RotaError):

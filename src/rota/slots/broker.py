@@ -62,7 +62,7 @@ class Rules:
         weights: of tenants, 1 to 1,000, where tenants take turns.
         weight_max: the most that a connection may ask for, where connections take turns; 1: all are alike.
         floor: one grant in this many goes to the priority that has waited longest; None: priority is strict.
-        reserves: slots kept for quick services, by waitgroup; a share where nothing is said.
+        fast_reserve: whether slots are kept for quick services.
         frame_bytes_max: what this exec server takes in one frame.
     """
 
@@ -75,7 +75,7 @@ class Rules:
     weights: Mapping[str, int] = field(default_factory=dict)
     weight_max: int = 1
     floor: int | None = None
-    reserves: Mapping[str, int] = field(default_factory=dict)
+    fast_reserve: bool = True
     frame_bytes_max: int = messages.FRAME_BYTES_MAX
 
 
@@ -96,7 +96,9 @@ class Broker:
         for name, processes in rules.waitgroups.items():
             services = frozenset(service for service, group in rules.services.items() if group == name)
             self.groups[name] = Group(
-                WantBook(floor=rules.floor), Ledger(processes), Reserve(services, processes, rules.reserves.get(name))
+                WantBook(floor=rules.floor),
+                Ledger(processes),
+                Reserve(services, processes, None if rules.fast_reserve else 0),
             )
             for tenant, weight in rules.weights.items():
                 self.groups[name].book.weigh(tenant, weight)

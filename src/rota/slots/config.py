@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from rota.errors import SettingsError
 from rota.slots.service import DEFAULT_WAITGROUP, Limits, Service, Waitgroup
@@ -39,8 +39,10 @@ class ServerSection:
         offer_timeout_s: how long a client may take to answer an offer.
         frame_bytes_max: the longest frame that is read.
         fast_reserve: whether short services keep slots that long ones may not take.
-        starvation_s: how long a want may wait before it overtakes higher priorities; None: for ever.
-        weights: how many grants in a round a tenant gets; 1 for who is not listed.
+        fair_by: who takes turns within a priority: connections, or tenants.
+        weights: how many grants in a round a tenant gets; 1 for who is not listed. Only where tenants take turns.
+        weight_max: the most that a connection may ask for where connections take turns; 1: all are alike.
+        floor: one grant in this many goes to the priority that has waited longest; None: priority is strict.
         pipe_hosts: the hosts that streams may come from and go to; empty: whatever a client names.
     """
 
@@ -55,8 +57,10 @@ class ServerSection:
     offer_timeout_s: float = 10.0
     frame_bytes_max: int = 1024 * 1024
     fast_reserve: bool = True
-    starvation_s: float | None = None
+    fair_by: Literal["connection", "tenant"] = "connection"
     weights: Mapping[str, int] = field(default_factory=dict)
+    weight_max: int = 1
+    floor: int | None = None
     pipe_hosts: tuple[str, ...] = ()
 
 
@@ -157,13 +161,17 @@ def _server(table: _Table) -> ServerSection:
         offer_timeout_s=table.take("offer_timeout_s", _seconds(0.05, 600), default.offer_timeout_s),
         frame_bytes_max=table.take("frame_bytes_max", _bytes(64 * 1024), default.frame_bytes_max),
         fast_reserve=table.take("fast_reserve", _flag, default.fast_reserve),
-        starvation_s=table.take("starvation_s", _seconds(1, DAY_S), None),
+        fair_by=table.take("fair_by", _fair_by, default.fair_by),
         weights=_weights(table.table("weights")),
+        weight_max=table.take("weight_max", _whole(1, 1000), default.weight_max),
+        floor=table.take("floor", _whole(2, 1000), None),
         pipe_hosts=table.take("pipe_hosts", _texts, ()),
     )
     table.done()
     if (section.tls_cert is None) != (section.tls_key is None):
         raise _Wrong(table.place, "tls_cert and tls_key belong together: give both or none")
+    if section.weights and section.fair_by != "tenant":
+        raise _Wrong(table.at("weights"), 'tenants have weights only where they take turns: add fair_by = "tenant"')
     return section
 
 
@@ -278,6 +286,14 @@ def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError("give a list of texts")
     return tuple(_text(item) for item in value)
+
+
+def _fair_by(value: Any) -> Literal["connection", "tenant"]:
+    if value == "connection":
+        return "connection"
+    if value == "tenant":
+        return "tenant"
+    raise ValueError("give connection or tenant")
 
 
 def _flag(value: Any) -> bool:

@@ -12,7 +12,9 @@ state = "/state"
 drain_s = 5
 frame_bytes_max = "2 MiB"
 fast_reserve = false
-starvation_s = 60
+floor = 5
+fair_by = "tenant"
+weight_max = 3
 weights = { gold = 3 }
 pipe_hosts = ["10.0.0.7"]
 

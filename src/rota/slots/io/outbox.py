@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-BYTES_MAX: Final = 8 * 1024 * 1024
+OUTBOX_BYTES_MAX: Final = 8 * 1024 * 1024
 """Unsent bytes of one client; some tens of thousands of frames, what a burst of grants and receipts may take."""
 FRAME_COST_BYTES: Final = 64
 """What a frame takes beside its bytes, so that many empty ones are bounded too."""
@@ -23,9 +23,17 @@ class Outbox:
     Args:
         send: writes one frame; waits while the connection takes no more.
         clock: seconds of a clock that never steps.
+        bytes_max: what may be unsent.
     """
 
-    def __init__(self, send: Callable[[str], Awaitable[None]], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        send: Callable[[str], Awaitable[None]],
+        clock: Callable[[], float],
+        *,
+        bytes_max: int = OUTBOX_BYTES_MAX,
+    ) -> None:
+        self._bytes_max = bytes_max
         self._send = send
         self._clock = clock
         self._frames: deque[str] = deque()
@@ -42,7 +50,7 @@ class Outbox:
         self._frames.append(frame)
         self._bytes += len(frame) + FRAME_COST_BYTES
         began_at = self._began_at
-        if self._bytes > BYTES_MAX or (began_at is not None and self._clock() - began_at > WRITE_TIMEOUT_S):
+        if self._bytes > self._bytes_max or (began_at is not None and self._clock() - began_at > WRITE_TIMEOUT_S):
             self.overflowed = True
             self._frames.clear()
         self._wake.set()

@@ -12,7 +12,7 @@ import hmac
 import ipaddress
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +30,7 @@ from rota.slots import view
 from rota.slots.broker import Broker
 from rota.slots.io.exchange import Exchange, Runner
 from rota.slots.io.figures import Figures
-from rota.slots.io.outbox import Outbox
+from rota.slots.io.outbox import OUTBOX_BYTES_MAX, Outbox
 from rota.slots.messages import Error, Receipt, ServerMessage, encode, from_client
 from rota.slots.progress import Moved
 
@@ -56,6 +56,7 @@ class Listen:
         token: what a client has to show; None: nothing, and then only on loopback.
         tls_cert, tls_key: files of a certificate and its key; None: no TLS.
         ping_s: between two pings, and for how long a pong is awaited.
+        outbox_bytes_max: unsent bytes of a client that reads slowly, before it is dropped.
     """
 
     host: str = "127.0.0.1"
@@ -64,6 +65,7 @@ class Listen:
     tls_cert: str | None = None
     tls_key: str | None = None
     ping_s: float = PING_S
+    outbox_bytes_max: int = OUTBOX_BYTES_MAX
 
 
 class ExecServer:
@@ -86,11 +88,7 @@ class ExecServer:
         *,
         routes: Callable[["ExecServer"], Sequence[BaseRoute]] | None = None,
     ) -> None:
-        if listen.token is None and not _is_loopback(listen.host):
-            raise SettingsError(
-                f"An exec server that listens on {listen.host} runs commands for whoever reaches it: set a token "
-                "(server.token in exec.toml), or listen on 127.0.0.1."
-            )
+        self.check_listen(listen.host, listen.token)
         self.broker = broker
         self._listen = listen
         self._make_runner = runner
@@ -100,6 +98,18 @@ class ExecServer:
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._sessions: set[asyncio.Task[None]] = set()
+
+    @staticmethod
+    def check_listen(host: str, token: str | None) -> None:
+        """Whether an exec server may listen there.
+
+        Raises: SettingsError if whoever reaches it could run commands.
+        """
+        if token is None and not _is_loopback(host):
+            raise SettingsError(
+                f"An exec server that listens on {host} runs commands for whoever reaches it: set a token "
+                "(ROTA_EXEC_TOKEN, or server.token in exec.toml), or listen on 127.0.0.1."
+            )
 
     @property
     def exchange(self) -> Exchange:
@@ -128,20 +138,21 @@ class ExecServer:
         if self._server is not None:
             return
         listen = self._listen
-        self._socket = _bind(listen.host, listen.port)
         figures = Figures(self.broker)
         self._exchange = Exchange(self.broker, self._make_runner, figures)
         config = uvicorn.Config(
             self._app(figures), http="httptools", ws="websockets-sansio", loop="none", lifespan="off",
-            log_config=None, access_log=False, server_header=False, ws_max_size=self.broker.rules.frame_bytes_max,
+            log_config=None, access_log=False, server_header=False, proxy_headers=False,
+            ws_max_size=self.broker.rules.frame_bytes_max,
             ws_ping_interval=listen.ping_s, ws_ping_timeout=listen.ping_s, ws_per_message_deflate=False,
             backlog=BACKLOG, timeout_graceful_shutdown=1, ssl_certfile=listen.tls_cert, ssl_keyfile=listen.tls_key,
         )  # fmt: skip
         try:
-            config.load()
-        except (OSError, ssl.SSLError) as error:
-            self._socket.close()
-            raise SettingsError(f"The certificate {listen.tls_cert} cannot be used: {error}.") from None
+            self._load(config)
+            self._socket = _bind(listen.host, listen.port)
+        except SettingsError:
+            await self._exchange.runner.stop()
+            raise
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
         await self._server.ready.wait()
@@ -167,6 +178,12 @@ class ExecServer:
         await asyncio.wait({self._serving})
         self._server = None
         log.info("exec server stopped")
+
+    def _load(self, config: uvicorn.Config) -> None:
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError(f"The certificate {self._listen.tls_cert} cannot be used: {error}.") from None
 
     def _app(self, figures: Figures) -> Starlette:
         more = self._routes(self) if self._routes is not None else ()
@@ -195,13 +212,13 @@ class ExecServer:
                 )
         return None
 
-    def _guarded(self, answer: Callable[[], Response]) -> Callable[[Request], Response]:
-        def guarded(request: Request) -> Response:
+    def _guarded(self, answer: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
+        async def guarded(request: Request) -> Response:
             return self.refusal(request) or answer()
 
         return guarded
 
-    def _ready(self, _request: Request) -> Response:
+    async def _ready(self, _request: Request) -> Response:
         if self.broker.draining:
             return PlainTextResponse("draining\n", 503)
         return PlainTextResponse("ready\n")
@@ -220,7 +237,7 @@ class ExecServer:
         assert session is not None, "a session is a task"
         self._sessions.add(session)
         try:
-            await _Session(websocket, self.exchange).run()
+            await _Session(websocket, self.exchange, self._listen.outbox_bytes_max).run()
         finally:
             self._sessions.discard(session)
 
@@ -228,10 +245,10 @@ class ExecServer:
 class _Session:
     """One client's websocket: what it says goes to the exchange, what it is told goes through its outbox."""
 
-    def __init__(self, websocket: WebSocket, exchange: Exchange) -> None:
+    def __init__(self, websocket: WebSocket, exchange: Exchange, outbox_bytes_max: int) -> None:
         self._websocket = websocket
         self._exchange = exchange
-        self._outbox = Outbox(websocket.send_text, asyncio.get_running_loop().time)
+        self._outbox = Outbox(websocket.send_text, asyncio.get_running_loop().time, bytes_max=outbox_bytes_max)
         self._closing: tuple[int, str] | None = None
 
     def deliver(self, message: ServerMessage) -> None:
@@ -304,7 +321,7 @@ class _Server(uvicorn.Server):
         self.ready.set()
 
 
-def _healthy(_request: Request) -> Response:
+async def _healthy(_request: Request) -> Response:
     return PlainTextResponse("alive\n")
 
 
