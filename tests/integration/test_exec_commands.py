@@ -282,7 +282,8 @@ async def test_a_stop_lets_what_runs_end_and_begins_nothing(tmp_path: Path) -> N
 
 async def test_a_stop_hands_back_what_does_not_end(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
-        running = b.start("sh", ["sleep 1000"])
+        running = b.start("sh", [f"touch {tmp_path}/runs; sleep 1000"])
+        await until((tmp_path / "runs").exists, what="it runs")
         await b.commands.stop(grace_s=0.1)
         ended = await running
         assert (ended.ended_by, ended.retryable) == ("stopped", True)
