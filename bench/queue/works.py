@@ -1,6 +1,7 @@
 """The workloads. Each is one measurement of one adapter, on a fresh copy of a template, and gives samples.
 
-W1 one by one, W2 at once, W3 drain by one process, W4 by two, W5 idle wake-up, W6 drain beside a long history.
+W1 one by one, W2 at once, W3 drain by one process, W4 by two, W5 idle wake-up, W6 drain beside a long history,
+W7 drain of a kind with limits beyond one server.
 Rates are jobs a second, waits are milliseconds.
 """
 
@@ -36,8 +37,10 @@ START_S_MAX: Final = 30.0
 DRAIN_S_MAX: Final = 120.0
 STOP_S_MAX: Final = 10.0
 FILL_S_MAX: Final = 600.0
-DEFAULT_WAY: Final = {"rota": "described", "raw": "own"}
+DEFAULT_WAY: Final = {"rota": "described", "raw": "own", "rota_fleet": "described", "rota_fair": "described"}
 TEMPLATE: Final = "empty"
+TABLES: Final = ("rota", "raw")
+"""Whose tables a fresh database has."""
 
 
 class NotMeasured(Exception):
@@ -154,7 +157,7 @@ class Works:
         return await self._server.template("_".join((TEMPLATE, *history)), base=base, fill=fill)
 
     async def _set_up(self, dsn: str) -> None:
-        for adapter in DEFAULT_WAY:
+        for adapter in TABLES:
             await self._run(adapter, "setup", dsn)
 
     async def _written(self) -> int:
