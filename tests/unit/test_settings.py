@@ -243,6 +243,18 @@ def test_limits_that_name_no_kind_are_found(tmp_path: Path) -> None:
     assert unknown_limits(settings, ["build", "mail", "buidl", "MIAL"]) == []
 
 
+def test_limits_of_the_fleet_have_a_table_and_variables_of_their_own(tmp_path: Path) -> None:
+    settings = loaded(
+        tmp_path, toml="[fleet_limits]\nbuild = 2\nmial = 1", ROTA_FLEET_LIMIT_MAIL="5", ROTA_LIMIT_MAIL="1"
+    )
+    assert limit_of(settings, "build", table="fleet_limits") == 2
+    assert limit_of(settings, "mail", table="fleet_limits") == 5
+    assert limit_of(settings, "build") is None
+    assert unknown_limits(settings, ["build", "mail"]) == ["mial"]
+    said = refusal(tmp_path, ROTA_FLEET_LIMIT_MAIL="0")
+    assert said == "ROTA_FLEET_LIMIT_MAIL = '0' is no good: give a whole number from 1 to 100,000."
+
+
 # --- the address ---
 
 
