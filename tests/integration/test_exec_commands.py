@@ -1,7 +1,9 @@
 """Commands as an exec server runs them: real processes, their limits, and what is left of them: nothing."""
 
 import asyncio
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -13,6 +15,7 @@ import pytest
 
 from rota.errors import SettingsError
 from rota.slots.messages import EndedBy
+from rota.slots.progress import Moved
 from tests.integration.exec_bench import PATIENCE_S, SERVICES, bench
 
 
@@ -92,9 +95,8 @@ async def test_all_of_a_command_dies_also_what_left_its_group_and_ignores_sigter
     )
     async with bench(tmp_path / "scratch") as b:
         receipt = b.start("sh", [f"(sh {script} 2 &); exec sh {script} 1"], timeout_s=1.0 if how == "timeout" else None)
-        await until(lambda: len(pids_in(pids)) == 5, what="all of them run")
-        started = pids_in(pids)
         if how == "cancel":
+            await until(lambda: len(pids_in(pids)) == 5, what="all of them run")
             b.commands.cancel(b.last_id)
         async with asyncio.timeout(PATIENCE_S):
             ended = await receipt
@@ -102,7 +104,7 @@ async def test_all_of_a_command_dies_also_what_left_its_group_and_ignores_sigter
         assert ended.signal == "SIGKILL"
         assert ended.error
         # The receipt comes after the last of them, so there is nothing to wait for.
-        assert [pid for pid in started if not gone(pid)] == []
+        assert [pid for pid in pids_in(pids) if not gone(pid)] == []
 
 
 async def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ async def test_a_cancel_right_after_the_start(tmp_path: Path) -> None:
 
 
 async def test_a_stall_is_no_bytes_and_no_cpu(tmp_path: Path) -> None:
-    config = slow(stall_s=0.6) + slow(stall_s=2, timeout_s=3.5).replace("services.slow", "services.busy")
+    config = slow(stall_s=0.6) + slow(stall_s=3, timeout_s=4).replace("services.slow", "services.busy")
     async with bench(tmp_path, config) as b:
         asleep, talks, works = await asyncio.gather(
             b.run("slow", ["sleep 1000"]),
@@ -184,10 +186,10 @@ async def test_both_outputs_are_read_together(tmp_path: Path, to_stdout: int, to
 
 
 async def test_too_much_output_ends_it_and_every_byte_is_counted(tmp_path: Path) -> None:
-    async with bench(tmp_path, slow(stdout_max=100_000)) as b:
+    async with bench(tmp_path, slow(stdout_max=100_000).replace("grace_s = 0.2", "grace_s = 30")) as b:
         receipt = await b.run("slow", ["head -c 100000 /dev/zero"])
         assert (receipt.ended_by, receipt.exit, receipt.dropped_bytes) == ("exit", 0, 96_000)
-        receipt = await b.run("slow", ["trap '' TERM; head -c 150000 /dev/zero; sleep 1000"])
+        receipt = await b.run("slow", ["trap '' TERM; head -c 150000 /dev/zero"])
         assert (receipt.ended_by, receipt.bytes_out, receipt.dropped_bytes) == ("output", 150_000, 146_000)
         assert receipt.error is not None
         assert "more than 100,000 bytes" in receipt.error
@@ -264,18 +266,27 @@ async def test_a_full_scratch_disk_fails_what_needs_it_and_nothing_else(tiny_dis
         assert (await b.run("sh", ["true"])).ok
 
 
-async def test_a_stop_lets_run_then_ends_and_hands_back(tmp_path: Path) -> None:
+async def test_a_stop_lets_what_runs_end_and_begins_nothing(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
-        short, long = b.start("sh", ["sleep 0.3; echo done"]), b.start("sh", ["sleep 1000"])
-        stopping = asyncio.ensure_future(b.commands.stop(grace_s=1.5))
+        running = b.start("sh", [f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo done"])
+        await until(lambda: b.commands._running, what="it runs")
+        stopping = asyncio.ensure_future(b.commands.stop(grace_s=PATIENCE_S))
         await asyncio.sleep(0)
         late = await b.run("sh", ["true"])
-        await stopping
-        assert (await short).ok
-        ended = await long
-        assert (ended.ended_by, ended.retryable) == ("stopped", True)
         assert (late.ended_by, late.retryable) == ("refused", True)
+        (tmp_path / "go").touch()
+        await stopping
+        assert (await running).stdout_prefix == "done\n"
         await b.commands.stop()
+
+
+async def test_a_stop_hands_back_what_does_not_end(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        running = b.start("sh", [f"touch {tmp_path}/runs; sleep 1000"])
+        await until((tmp_path / "runs").exists, what="it runs")
+        await b.commands.stop(grace_s=0.1)
+        ended = await running
+        assert (ended.ended_by, ended.retryable) == ("stopped", True)
 
 
 async def test_a_killed_keeper_takes_its_command_with_it_and_no_other(tmp_path: Path) -> None:
@@ -313,9 +324,8 @@ async def test_progress_is_told(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         receipt = b.start("sh", ["echo 50% >&2; head -c 5000 /dev/zero; sleep 1000"])
         job_id = b.last_id
-        await until(lambda: b.moves, what="a move is told")
-        assert b.moves[0][0] == job_id
-        assert (b.moves[0][1].bytes_out, b.moves[0][1].line) == (5000, "50%")
+        told = (job_id, Moved(0, 5000, "50%"))
+        await until(lambda: told in b.moves, what="it is told")
         b.commands.cancel(job_id)
         await receipt
 
@@ -333,6 +343,31 @@ async def test_many_commands_leave_nothing_behind(tmp_path: Path) -> None:
         assert len(psutil.Process(nursery.pid).children(recursive=True)) == 4
     assert list(tmp_path.iterdir()) == []
     assert gone(nursery.pid)
+
+
+async def test_without_descriptors_a_command_is_refused_and_none_is_lost(tmp_path: Path) -> None:
+    me = psutil.Process()
+    async with bench(tmp_path) as b:
+        assert (await b.run("sh", ["true"])).ok
+        before, limits = me.num_fds(), resource.getrlimit(resource.RLIMIT_NOFILE)
+        spare = 5  # two after three are given back: fewer than a command needs
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before + spare, limits[1]))
+        try:
+            held = []
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(os.open(os.devnull, os.O_RDONLY))
+            for descriptor in held[:3]:
+                os.close(descriptor)
+            receipt = await b.run("sh", ["true"])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for descriptor in held[3:]:
+                os.close(descriptor)
+        assert (receipt.ended_by, receipt.retryable) == ("refused", True)
+        assert "Too many open files" in str(receipt.error)
+        assert me.num_fds() == before
+        assert (await b.run("sh", ["true"])).ok
 
 
 async def test_two_exec_servers_do_not_share_a_state_folder(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ async def test_a_slow_reader_stops_the_command_and_nobody_holds_much(tmp_path: P
     async with bench(tmp_path) as b:
         sink = b.pipes.sink()
         before = psutil.Process().memory_info().rss
-        receipt = b.start("sh", ["yes | head -c 2000000000"], stdout=sink.url(HOST), timeout_s=2.0)
+        receipt = b.start("sh", ["yes | head -c 2000000000"], stdout=sink.url(HOST), timeout_s=4.0)
         count = 0
         async for chunk in sink:
             count += len(chunk)

@@ -142,6 +142,8 @@ class Commands:
             return refused(str(error))
         except KeeperDied as error:
             return Receipt(ended_by=EndedBy.BROKEN, error=str(error), retryable=True)
+        except OSError as error:
+            return refused(f"The command cannot be begun: {error.strerror}. Raise that limit.", retryable=True)
         finally:
             self._scratch.give_back(folder)
 

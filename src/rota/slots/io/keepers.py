@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import rota
 from rota.io.log import get_logger
 from rota.slots.keeper_messages import Ended, Frames, Ready, Run, Stop, frame
 
@@ -23,6 +22,7 @@ START_S_MAX: Final = 30.0
 CLOSE_S_MAX: Final = 15.0
 """How long the nursery may take to end; it waits 10 seconds for its keepers."""
 READ_BYTES: Final = 64 * 1024
+PACKAGE: Final = Path(__file__).parents[2]
 
 # The package's own __init__ would import the database driver and all else into processes that stay: it is stood in for.
 _PROGRAM: Final = """
@@ -195,7 +195,7 @@ class Keepers:
         ours, theirs = socket.socketpair()
         with theirs:
             self._nursery = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-P", "-c", _PROGRAM, str(Path(rota.__file__).parent), str(theirs.fileno())],
+                [sys.executable, "-P", "-c", _PROGRAM, str(PACKAGE), str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),), start_new_session=True, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         return ours

@@ -98,12 +98,15 @@ class Running:
             )
 
     async def run(self, keeper: Keeper) -> Receipt:
-        """Runs it to its end."""
+        """Runs it to its end.
+
+        Raises: OSError if there are no descriptors for its streams; then it did not begin.
+        """
         if self._reason is not None:
             return self._receipt(None, 0.0)
-        out_read, out_write = os.pipe()
-        error_read, error_write = os.pipe()
-        in_read, in_write = os.pipe() if self._work.stdin else (os.open(os.devnull, os.O_RDONLY), -1)
+        (out_read, out_write), (error_read, error_write), (in_read, in_write) = _pipes(
+            with_stdin=bool(self._work.stdin)
+        )
         stderr = Drain(error_read, self._stderr.take)
         outflow: asyncio.Task[None] | Drain
         if self._work.stdout:
@@ -256,3 +259,17 @@ class Running:
                 delivered=self._delivered,
             )
         )
+
+
+def _pipes(*, with_stdin: bool) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """Pipes for stdout, stderr and stdin; without one for stdin, nothing to read and -1. All of them, or OSError."""
+    opened: list[int] = []
+    try:
+        opened += os.pipe()
+        opened += os.pipe()
+        opened += os.pipe() if with_stdin else (os.open(os.devnull, os.O_RDONLY), -1)
+    except OSError:
+        for descriptor in opened:
+            os.close(descriptor)
+        raise
+    return (opened[0], opened[1]), (opened[2], opened[3]), (opened[4], opened[5])
