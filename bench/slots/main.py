@@ -19,10 +19,11 @@ from bench.slots import works
 WORKS: Final = ("commands", "pipes")
 LINES: Final = (
     Line(
-        "commands", "/bin/true in 2 slots : bare spawn loop", "commands.rota", "commands.bare1",
+        "commands", "/bin/true in 2 slots, WANT to DONE : bare spawn loop", "cycles.rota", "commands.bare1",
         bar=Bar("commands / bare spawn loop", 0.6),
     ),
-    Line("commands", "the same : bare loop, 2 at once", "commands.rota", "commands.bare2"),
+    Line("commands", "the same : bare loop, 2 at once", "cycles.rota", "commands.bare2"),
+    Line("commands", "the same without the wire : bare spawn loop", "commands.rota", "commands.bare1"),
     Line(
         "pipes", "stdin → cat → stdout : curl through nginx", "pipes.rota", "pipes.curl", unit="MiB/s",
         bar=Bar("pipes / curl through nginx", 0.5),
@@ -53,6 +54,7 @@ def plan(bystanders: Bystanders, given: argparse.Namespace, folder: Path) -> dic
     size = given.mib * 2**20
     steps: dict[str, list[Measurement]] = {
         "commands": [
+            lambda: works.cycles(bystanders, given.commands, folder),
             lambda: works.commands(bystanders, given.commands, folder / "scratch"),
             lambda: works.spawns(bystanders, given.commands, 1),
             lambda: works.spawns(bystanders, given.commands, 2),

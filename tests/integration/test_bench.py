@@ -41,8 +41,8 @@ def test_the_slots_bench_measures_and_writes_its_bars(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(found.read_text())
     assert [bar["name"] for bar in said["bars"]] == ["commands / bare spawn loop"]
-    assert set(said["medians"]) == {"commands.rota", "commands.bare1", "commands.bare2"}
-    assert "| commands | /bin/true in 2 slots" in done.stdout
+    assert set(said["medians"]) == {"cycles.rota", "commands.rota", "commands.bare1", "commands.bare2"}
+    assert "| commands | /bin/true in 2 slots, WANT to DONE" in done.stdout
 
 
 def test_a_bench_that_does_not_exist_is_said_so() -> None:
