@@ -25,9 +25,8 @@ def config() -> str:
 def first_cells(heading: str, page: Path = PAGE) -> dict[str, str]:
     """The first and the second cell of each row of a section's table."""
     section = page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return dict(
-        re.findall(r"^\| `([^|]+?)` ?(?:,[^|]*)?\| ([^|]*) \|", section.replace(r"\|", "/"), flags=re.MULTILINE)
-    )
+    rows = re.findall(r"^\| `([^|]+?)`[^|]*\|([^|]*)\|", section.replace(r"\|", "/"), flags=re.MULTILINE)
+    return {first: second.strip() for first, second in rows}
 
 
 async def test_its_file_is_taken_and_a_service_of_it_runs(tmp_path: Path) -> None:
