@@ -1,1 +1,1 @@
-"""Measures the slot broker: `python -m bench slots [WORK…]`."""
+"""The slot broker: commands against a bare spawn loop, pipes against curl through nginx."""

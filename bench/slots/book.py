@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from bench.machine import Bystanders
 from bench.report import Sample
 from rota.slots.wantbook import Parked, WantBook
 
@@ -19,16 +20,18 @@ REPEATS: Final = 7
 """The best of these counts: what disturbs a loop of 50 ms only ever makes it longer."""
 
 
-def measure(pairs: int) -> list[Sample]:
+async def measure(bystanders: Bystanders, pairs: int) -> list[Sample]:
     """Both sizes of both, in turn, as pairs a second and as microseconds."""
+    since = bystanders.reading()
     best: dict[str, float] = {}
     for _ in range(REPEATS):
         for size, (wants, connections) in SIZES.items():
             for name, work in (("book", _book), ("heapq", _heap)):
                 key = f"{name}.{size}"
                 best[key] = min(best.get(key, float("inf")), _timed(work(wants, connections, pairs)) / pairs)
-    samples = [Sample(key, 1 / seconds) for key, seconds in best.items()]
-    return samples + [Sample(f"{key}_us", seconds * 1e6) for key, seconds in best.items()]
+    others = bystanders.share(since)
+    samples = [Sample(key, 1 / seconds, others) for key, seconds in best.items()]
+    return samples + [Sample(f"{key}_us", seconds * 1e6, others) for key, seconds in best.items()]
 
 
 def _book(wants: int, connections: int, pairs: int) -> Callable[[], None]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from websockets.asyncio.client import ClientConnection, connect
 
+from bench.machine import Bystanders
 from bench.report import Sample
 
 CONNECTIONS: Final = 4
@@ -38,7 +39,7 @@ async def host(slots: int) -> AsyncIterator[int]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "bench.slots.host",
+        "bench.slots.grant_host",
         str(slots),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -51,8 +52,9 @@ async def host(slots: int) -> AsyncIterator[int]:
         await process.wait()
 
 
-async def measure(seconds: float) -> list[Sample]:
+async def measure(bystanders: Bystanders, seconds: float) -> list[Sample]:
     """Round trips a second, cycles a second, and the p50 of a cycle with nobody and with many parked beside."""
+    since = bystanders.reading()
     async with host(SLOTS) as port:
         echoes = await _all(port, "echo", _echo, seconds)
         cycles = await _all(port, "broker", _cycle, seconds)
@@ -60,14 +62,16 @@ async def measure(seconds: float) -> list[Sample]:
         alone = await _all(port, "broker", _cycle, seconds)
         async with _parked(port):
             beside = await _all(port, "broker", _cycle, seconds)
-    return [
-        Sample("grants.echo", len(echoes) / seconds),
-        Sample("grants.cycles", len(cycles) / seconds),
-        Sample("grants.cycles_line", len(alone) / seconds),
-        Sample("grants.p50", statistics.median(alone) * 1000),
-        Sample("grants.p50_parked", statistics.median(beside) * 1000),
-        Sample("grants.cycles_parked", len(beside) / seconds),
-    ]
+    found = {
+        "echo": len(echoes) / seconds,
+        "cycles": len(cycles) / seconds,
+        "cycles_line": len(alone) / seconds,
+        "p50": statistics.median(alone) * 1000,
+        "p50_parked": statistics.median(beside) * 1000,
+        "cycles_parked": len(beside) / seconds,
+    }
+    others = bystanders.share(since)
+    return [Sample(f"grants.{key}", value, others) for key, value in found.items()]
 
 
 async def _all(port: int, path: str, work: Work, seconds: float) -> list[float]:

@@ -37,7 +37,7 @@ def test_each_setting_can_come_from_each_source(tmp_path: Path) -> None:
         "dsn": "postgresql://h/d", "schema": "jobs", "pooler": "transaction", "job_pool_size": 7, "pool_size": 5,
         "lease_s": 120.0, "heartbeat_s": 12.5, "max_tries": 9, "limit": 2, "poll_s": 0.5, "stop_grace_s": 3.0,
         "keep_days": 1.5, "log_format": "json", "log_level": "debug", "ffmpeg": "/opt/ffmpeg",
-        "exec_addresses": "exec-1:8470", "exec_token": "s3cret", "exec_ca": "ca.pem", "exec_wait_s": 5.0,
+        "exec_addresses": "exec-1:8750", "exec_token": "s3cret", "exec_ca": "ca.pem", "exec_wait_s": 5.0,
         "pipe_host": "10.0.0.7", "pipe_port": 9000,
     }  # fmt: skip
     expected = Settings(**told)
@@ -241,6 +241,18 @@ def test_limits_that_name_no_kind_are_found(tmp_path: Path) -> None:
     settings = loaded(tmp_path, toml="[limits]\nbuild = 2\nbuidl = 2", ROTA_LIMIT_MAIL="1", ROTA_LIMIT_MIAL="1")
     assert unknown_limits(settings, ["build", "mail"]) == ["ROTA_LIMIT_MIAL", "buidl"]
     assert unknown_limits(settings, ["build", "mail", "buidl", "MIAL"]) == []
+
+
+def test_limits_of_the_fleet_have_a_table_and_variables_of_their_own(tmp_path: Path) -> None:
+    settings = loaded(
+        tmp_path, toml="[fleet_limits]\nbuild = 2\nmial = 1", ROTA_FLEET_LIMIT_MAIL="5", ROTA_LIMIT_MAIL="1"
+    )
+    assert limit_of(settings, "build", table="fleet_limits") == 2
+    assert limit_of(settings, "mail", table="fleet_limits") == 5
+    assert limit_of(settings, "build") is None
+    assert unknown_limits(settings, ["build", "mail"]) == ["mial"]
+    said = refusal(tmp_path, ROTA_FLEET_LIMIT_MAIL="0")
+    assert said == "ROTA_FLEET_LIMIT_MAIL = '0' is no good: give a whole number from 1 to 100,000."
 
 
 # --- the address ---

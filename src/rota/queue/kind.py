@@ -64,7 +64,10 @@ class Kind:
         """
         rules: tuple[tuple[bool, str], ...] = (
             (1 <= len(self.name) <= 200, "needs a name of 1 to 200 characters"),
-            (0 <= self.limit <= 100_000, f"has limit={self.limit}; give 0 (keeps the kind off) to 100,000"),
+            (
+                isinstance(self.limit, int) and 0 <= self.limit <= 100_000,
+                f'has limit={self.limit!r}; give "cpu", or 0 (keeps the kind off) to 100,000',
+            ),
             (1 <= self.lease_s <= 86_400, f"has lease_s={self.lease_s}; give 1 to 86,400 seconds"),
             (
                 0.1 <= self.heartbeat_s <= self.lease_s / 2,

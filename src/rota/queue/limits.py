@@ -106,7 +106,7 @@ def last_turn(tenants: Iterable[str | None], *, after: str | None) -> str | None
         # The tour: tenants behind the last turn, jobs without a tenant, tenants up to the last turn.
         if tenant is None:
             return (1, "")
-        return (2 if after is None or tenant <= after else 0, tenant)
+        return (2 if tenant <= (after or "") else 0, tenant)
 
     return max((tenant for tenant, count in counts.items() if count == most), key=place)
 

@@ -33,7 +33,7 @@ def by_turns(
         if tenant is not None and tenant_limit is not None:
             del line[max(0, tenant_limit - live.get(tenant, 0)) :]
     named = sorted(tenant for tenant in lines if tenant is not None)
-    behind = [] if after is None else [tenant for tenant in named if tenant > after]
+    behind = [tenant for tenant in named if tenant > (after or "")]
     taken: list[JobRow] = []
     more = [tenant for tenant in (*behind, None, *(t for t in named if t not in behind)) if lines.get(tenant)]
     share = 1

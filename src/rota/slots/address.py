@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from rota.errors import SettingsError
 
-PORT: Final = 8470
+PORT: Final = 8750
 """Where an exec server listens unless it is told otherwise."""
 _SCHEMES: Final = {"ws": False, "http": False, "wss": True, "https": True}
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}

@@ -367,6 +367,9 @@ class Demand:
             if event.code in NOT_RUN:
                 entry.placed = None
                 return [Return(event.job_id), *self._park(entry)]
+            if event.code == ErrorCode.RUNNING:
+                # Something else that was said of it came too late; it goes on.
+                return []
             del self._entries[event.job_id]
             return [Refuse(event.job_id, event.code, event.message)]
         if event.connection not in entry.parked or event.code in PASSING:

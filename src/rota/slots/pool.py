@@ -3,7 +3,8 @@
 Behind one address there may be one exec server or a balancer with many, and only the address is ever dialled. The pool
 starts with one connection. It grows by one when a want has found no slot for a whole tick, at most every GROW_EVERY_S
 and up to CONNECTIONS_MAX. A connection that lands on an instance which is here already is closed, and the address is
-covered: no more growth until the mark is cleared, so that instances added later are found.
+covered: no more growth until the mark is cleared, soon at first and then ever more seldom, so that instances which the
+balancer did not show yet, or which are added later, are found.
 
 The shell reports what happened and does what `handle` returns.
 
@@ -20,8 +21,11 @@ GROW_EVERY_S: Final = 2.0
 """The seed: at most one new connection every couple of seconds, however many jobs wait."""
 CONNECTIONS_MAX: Final = 16
 """Connections to one address. Sixteen exec servers behind one balancer are a large fleet; each costs one socket."""
+REPROBE_FIRST_S: Final = 5.0
+"""How long an address stays covered after the first connection that circled back; twice as long after each further
+one. A balancer that deals at random, or to many clients in turn, circles back long before it has shown all it has."""
 REPROBE_S: Final = 60.0
-"""How long an address stays covered, and how often one without a broker is asked again."""
+"""How long an address stays covered at the most, and how often one without a broker is asked again."""
 REDIAL_FIRST_S: Final = 0.5
 REDIAL_MAX_S: Final = 30.0
 """Bounds of the wait before a dropped connection is dialled again; each wait is drawn from 0 to its bound."""
@@ -113,6 +117,8 @@ class Pool:
     _failures: int = 0
     _dial_at: float | None = None
     _grown_at: float | None = None
+    _doubles: int = 0
+    """Connections that landed on a known instance since the last that found a new one."""
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Takes one event, and says what to do.
@@ -158,8 +164,7 @@ class Pool:
             self.instances.pop(connection, None)
             self._draining.discard(connection)
             # It circled back to an instance that is known: there are no others for now.
-            self.covered_until = now + REPROBE_S
-            self._wanted = max(1, self.live)
+            self._cover(now)
             if self.live == 0:
                 # The one that is known drains; a balancer soon has another.
                 self._wait(now)
@@ -172,7 +177,7 @@ class Pool:
         else:
             self._draining.discard(connection)
             if first:
-                self._failures, self._dial_at = 0, now
+                self._failures, self._doubles, self._dial_at = 0, 0, now
         return [*self._stop_polling(), *self._dial_if_due(now)]
 
     def _dropped(self, connection: int, now: float) -> list[Command]:
@@ -191,7 +196,7 @@ class Pool:
         self._dialling = None
         if self.instances:
             # A fleet that is being renewed: what has a broker serves, and the rest is found again later.
-            self.covered_until, self._wanted = now + REPROBE_S, max(1, self.live)
+            self._cover(now)
             self._wait(now)
             return []
         self._dial_at = now + REPROBE_S
@@ -225,6 +230,12 @@ class Pool:
         self._numbers += 1
         self._dialling = self._numbers
         return [Dial(self._numbers)]
+
+    def _cover(self, now: float) -> None:
+        """No more growth for a while: all that could be found is here."""
+        self.covered_until = now + min(REPROBE_S, REPROBE_FIRST_S * 2.0 ** min(self._doubles, 30))
+        self._doubles += 1
+        self._wanted = max(1, self.live)
 
     def _wait(self, now: float) -> None:
         """The next dial comes after a wait with full jitter, so that many clients do not come back together."""

@@ -44,7 +44,7 @@ def test_the_limits_themselves_are_fine(settings: dict[str, Any]) -> None:
     [
         ({"name": ""}, "needs a name of 1 to 200 characters"),
         ({"name": "k" * 201}, "needs a name of 1 to 200 characters"),
-        ({"limit": -1}, "has limit=-1; give 0 (keeps the kind off) to 100,000"),
+        ({"limit": -1}, 'has limit=-1; give "cpu", or 0 (keeps the kind off) to 100,000'),
         ({"limit": 100_001}, "has limit=100001"),
         ({"lease_s": 0.9, "heartbeat_s": 0.1}, "has lease_s=0.9; give 1 to 86,400 seconds"),
         ({"lease_s": 86_401}, "has lease_s=86401"),

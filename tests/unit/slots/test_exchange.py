@@ -5,6 +5,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from rota.slots.broker import Broker, Rules
 from rota.slots.io.exchange import Exchange
 from rota.slots.io.figures import Figures
@@ -134,11 +136,27 @@ async def test_offers_are_over_by_the_clock_of_the_loop_one_after_the_other() ->
     for _ in range(3):
         exchange.say(number, Want("a", "cut"))
         assert broker.in_use == 1
-        assert exchange._timer is not None
-        assert exchange._timer.when() <= asyncio.get_running_loop().time() + 0.01, "not when the next HELLO is due"
+        assert exchange._timer_at <= asyncio.get_running_loop().time() + 0.01, "not when the next HELLO is due"
         assert await asyncio.wait_for(over.get(), 30) == "offer_expired"
         assert broker.in_use == 0
     exchange.stop()
+
+
+def test_a_time_that_has_come_already_is_no_trouble_on_uvloop() -> None:
+    """Its handle for such a time is of another class, which has no `when`."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def offers() -> None:
+        broker, exchange, _ = exchange_of(offer_timeout_s=0.0)
+        number = exchange.join(Line(exchange, random.Random(1), "other"))
+        for job in range(3):
+            exchange.say(number, Want(f"j{job}", "cut"))
+        assert broker.in_use == 3
+        while broker.in_use:
+            await asyncio.sleep(0)
+        exchange.stop()
+
+    uvloop.run(offers())
 
 
 async def test_what_ends_as_it_begins_can_go_on_for_long() -> None:

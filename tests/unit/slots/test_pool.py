@@ -8,6 +8,7 @@ from rota.slots.pool import (
     GROW_EVERY_S,
     REDIAL_FIRST_S,
     REDIAL_MAX_S,
+    REPROBE_FIRST_S,
     REPROBE_S,
     TICK_S,
     Close,
@@ -74,9 +75,28 @@ def test_an_instance_that_is_known_is_closed_and_covers_the_address() -> None:
     assert made.handle(Ticked(waiting_since=0.0), 5.0) == [Dial(2)]
     assert made.handle(Greeted(2, "a"), 5.1) == [Close(2, "duplicate")]
     assert made.instances == {1: "a"}
-    for step in range(int(REPROBE_S) - 1):
+    for step in range(int(REPROBE_FIRST_S)):
         assert made.handle(Ticked(waiting_since=0.0), 5.1 + step) == [], "covered"
-    assert made.handle(Ticked(waiting_since=0.0), 5.1 + REPROBE_S) == [Dial(3)], "probed again under backpressure"
+    assert made.handle(Ticked(waiting_since=0.0), 5.1 + REPROBE_FIRST_S) == [Dial(3)], "probed under backpressure"
+
+
+def test_an_address_that_shows_nothing_new_is_probed_ever_more_seldom() -> None:
+    made, now, waits = started("a"), 100.0, []
+    for _ in range(8):
+        (dial,) = made.handle(Ticked(waiting_since=0.0), now)
+        assert isinstance(dial, Dial)
+        assert made.handle(Greeted(dial.connection, "a"), now) == [Close(dial.connection, "duplicate")]
+        assert made.covered_until is not None
+        waits.append(made.covered_until - now)
+        now = made.covered_until
+    assert waits == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0, 60.0, 60.0]
+    (dial,) = made.handle(Ticked(waiting_since=0.0), now)
+    assert isinstance(dial, Dial)
+    made.handle(Greeted(dial.connection, "b"), now)
+    (dial,) = made.handle(Ticked(waiting_since=0.0), now + GROW_EVERY_S)
+    assert isinstance(dial, Dial)
+    made.handle(Greeted(dial.connection, "a"), now + GROW_EVERY_S)
+    assert made.covered_until == now + GROW_EVERY_S + REPROBE_FIRST_S, "soon again after a find"
 
 
 def test_the_mark_alone_does_not_dial_again() -> None:

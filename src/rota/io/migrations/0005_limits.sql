@@ -42,7 +42,8 @@ DECLARE
     freed   uuid[];        -- leases that ran out and cannot be renewed any more
     running jsonb;         -- live leases by tenant
     tour    integer := 1;    -- 1: tenants behind the last turn, 2: none, 3: tenants before it, 4: equal shares
-    whose   text := turn_after;
+    last    text := coalesce(turn_after, '');
+    whose   text := last;
     tenants text[] := '{}';
     more    text[] := '{}';  -- tenants that gave all they were asked for
     number  integer := 0;
@@ -102,7 +103,7 @@ BEGIN
                 WHERE o.state = 'queued' AND o.place = 'worker' AND o.kind = claim_turns.kind
                   AND o.tenant COLLATE "C" > whose
                 ORDER BY o.tenant COLLATE "C" LIMIT 1;
-                IF whose IS NULL OR (tour = 3 AND whose COLLATE "C" > turn_after) THEN
+                IF whose IS NULL OR (tour = 3 AND whose COLLATE "C" > last) THEN
                     tour := tour + 1;
                     CONTINUE;
                 END IF;
@@ -179,6 +180,7 @@ BEGIN
             FROM (SELECT o.id FROM :"schema".open_jobs AS o
                   WHERE o.id = ANY (ARRAY(SELECT first.id FROM first WHERE coalesce(first.tenant, '') = ''))
                     AND o.state || '' = 'queued'
+                  ORDER BY o.priority DESC, o.run_after, o.id
                   LIMIT quota
                   FOR UPDATE SKIP LOCKED) AS next;
         ELSE

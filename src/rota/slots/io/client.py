@@ -29,6 +29,7 @@ from rota.slots.address import Address
 from rota.slots.admission import Instance
 from rota.slots.demand import Demand
 from rota.slots.io.exec_run import ExecRun, check_stdin, chunks_of
+from rota.slots.io.legacy_client import LegacyLink
 from rota.slots.io.links import Link, NoBroker, SocketLink
 from rota.slots.io.pipes import PipeError, Pipes
 from rota.slots.messages import (
@@ -83,6 +84,7 @@ class _Site:
     address: Address
     pool: Pool
     links: dict[int, SocketLink] = field(default_factory=dict)
+    legacy: LegacyLink | None = None
     failures: int = 0
 
 
@@ -112,6 +114,8 @@ class SlotClient:
         self._watchers: list[Callable[[], None]] = []
         self._wake = asyncio.Event()
         self._tick_at: float | None = None
+        self._ended_links: list[LegacyLink] = []
+        self._opening: asyncio.Task[None] | None = None
         self._numbers = 0
         self._ticking: asyncio.Task[None] | None = None
 
@@ -136,7 +140,8 @@ class SlotClient:
             run.fail(ExecLost(f"{run.call.service} was given up: this program stops."))
         # What was said last goes out before the sockets close.
         await asyncio.sleep(0)
-        links = [link for site in self._sites for link in site.links.values()]
+        links: list[SocketLink | LegacyLink] = [link for site in self._sites for link in site.links.values()]
+        links += [site.legacy for site in self._sites if site.legacy is not None] + self._ended_links
         for link in links:
             link.close()
         await asyncio.gather(*(link.closed() for link in links))
@@ -147,6 +152,7 @@ class SlotClient:
         self._hellos.clear()
         for site in self._sites:
             site.links.clear()
+            site.legacy = None
             site.pool = Pool(self._random, connections_max=self._options.connections_max)
         self._demand = Demand()
 
@@ -347,13 +353,17 @@ class SlotClient:
         self._tell_pool(site, pools.Dropped(pool_number))
 
     async def _on_message(self, site: _Site, pool_number: int, link: SocketLink, message: ServerMessage) -> None:
+        if isinstance(message, Hello):
+            await self._on_hello(site, pool_number, link, message)
+        else:
+            self._hear(link.number, message)
+
+    def _hear(self, connection: int, message: ServerMessage) -> None:
         match message:
-            case Hello():
-                await self._on_hello(site, pool_number, link, message)
             case Offer(job_id):
-                self._tell(demands.Offered(link.number, job_id))
+                self._tell(demands.Offered(connection, job_id))
             case Done(job_id, receipt):
-                self._tell(demands.Ended(link.number, job_id, receipt))
+                self._tell(demands.Ended(connection, job_id, receipt))
             case Progress(job_id):
                 if (run := self._runs.get(job_id)) is not None:
                     run.call.moved()
@@ -362,10 +372,10 @@ class SlotClient:
                     poll.take(Place(message.ahead, message.running, message.eta_low_s, message.eta_high_s))
             case Error(code, words, job_id):
                 if job_id is None:
-                    log.warning("exec server refused a frame", address=site.address.shown, code=code, error=words)
+                    log.warning("exec server refused a frame", code=code, error=words)
                 else:
-                    self._tell(demands.Refused(link.number, job_id, code, words))
-            case Queued() | Overview():
+                    self._tell(demands.Refused(connection, job_id, code, words))
+            case Hello() | Queued() | Overview():
                 pass
             case _:
                 assert_never(message)
@@ -400,7 +410,28 @@ class SlotClient:
                 self._pipes[host] = pipes
 
     def _poll(self, site: _Site, *, on: bool) -> None:
+        """Uses an address in the older way, or stops to."""
         log.warning("exec server has no broker", address=site.address.shown, polled=on)
+        legacy, site.legacy = site.legacy, None
+        if legacy is not None:
+            self._links.pop(legacy.number, None)
+            self._tell(demands.Dropped(legacy.number))
+            legacy.close()
+            self._ended_links = [*(link for link in self._ended_links if not link.over), legacy]
+        if on:
+            self._numbers += 1
+            number = self._numbers
+            site.legacy = LegacyLink(
+                number, site.address, token=self._options.token, heard=lambda said: self._hear(number, said)
+            )
+            self._opening = asyncio.get_running_loop().create_task(self._announce_legacy(site, site.legacy))
+        self._changed()
+
+    async def _announce_legacy(self, site: _Site, link: LegacyLink) -> None:
+        await self._open_pipes(self._bind_host(link))
+        if site.legacy is link:
+            self._links[link.number] = link
+            self._tell(demands.Announced(link.number, site.number, None, only=site.address.service))
 
     def _changed(self) -> None:
         for changed in self._watchers:

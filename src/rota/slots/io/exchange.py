@@ -85,6 +85,7 @@ class Exchange:
         self._events: deque[Event] = deque()
         self._handling = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # kept here: uvloop's handle of a time that has come already does not tell it
 
     def join(self, link: Link, *, weight: int = 1, counts: bool = True) -> int:
         """A client came. Returns: its number, for all that it says."""
@@ -165,11 +166,11 @@ class Exchange:
 
     def _set_timer(self) -> None:
         at = self.broker.next_at()
-        if at is None or (self._timer is not None and self._timer.when() <= at):
+        if at is None or (self._timer is not None and self._timer_at <= at):
             return  # a timer that is early finds nothing to do, and is set again
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(at, self._tick)
+        self._timer, self._timer_at = self._loop.call_at(at, self._tick), at
 
     def _tick(self) -> None:
         self._timer = None

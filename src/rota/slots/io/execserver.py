@@ -14,6 +14,7 @@ from rota.ids import new_holder
 from rota.io.log import get_logger
 from rota.slots.broker import Broker, Rules
 from rota.slots.config import ExecConfig
+from rota.slots.io import legacy
 from rota.slots.io.commands import Commands
 from rota.slots.io.server import ExecServer, Listen
 from rota.slots.io.state import StateFile
@@ -67,13 +68,15 @@ async def run_exec_server(
             config.services, ended=ended, moved=moved,
             scratch=None if section.scratch is None else Path(section.scratch),
             state=None if section.state is None else Path(section.state),
-            pipe_hosts=section.pipe_hosts,
+            # Clients of the older protocol get their streams through this machine itself.
+            pipe_hosts=(*section.pipe_hosts, legacy.HOST) if section.pipe_hosts else (),
         )  # fmt: skip
         made.open()
         return made
 
     listen = Listen(section.host, section.port, section.token, section.tls_cert, section.tls_key)
-    server = ExecServer(broker, listen, commands)
+    older = legacy.Legacy()
+    server = ExecServer(broker, listen, commands, routes=older.routes)
     asked, at_once = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
@@ -89,6 +92,7 @@ async def run_exec_server(
     await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
     hurry.cancel()
     await server.stop()
+    await older.stop()
     await draining
     if saving is not None and times is not None:
         saving.cancel()

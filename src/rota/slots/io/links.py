@@ -30,7 +30,8 @@ TAKES_BYTES_MAX: Final = 8 * 1024 * 1024
 """The largest frame that is taken from an exec server; an OVERVIEW of a full want-book stays far below it."""
 OUTBOX_MAX: Final = 20_000
 """Frames that may wait to be sent. An exec server that takes nothing more for so long is given up."""
-NOT_FOUND: Final = 404
+NO_BROKER: Final = frozenset({403, 404, 405, 426, 501})
+"""What servers without such a route say to a websocket. One with a broker says 401 where the token is wrong."""
 
 
 class Link(Protocol):
@@ -112,7 +113,7 @@ class SocketLink:
             await self._serve()
         except InvalidStatus as error:
             status = error.response.status_code
-            how = NoBroker() if status == NOT_FOUND else _status_words(status)
+            how = NoBroker() if status in NO_BROKER else _status_words(status)
         except ProtocolError as error:
             how = f"it said what is no message: {error}"
         except TimeoutError:
@@ -165,6 +166,6 @@ def _ignored(_link: SocketLink, _how: str | NoBroker) -> None:
 
 
 def _status_words(status: int) -> str:
-    if status in (401, 403):
+    if status == 401:
         return "it wants another token: set exec_token to the exec server's own"
     return f"it answered with status {status}"

@@ -273,10 +273,11 @@ class _Session:
                 task.cancel()
             await asyncio.wait({reader, writer})
         why = "too slow to take its frames" if self._outbox.overflowed else "closed"
-        for task in (reader, writer):
-            error = None if task.cancelled() else task.exception()
-            if error is not None and not isinstance(error, WebSocketDisconnect):
-                why = f"{type(error).__name__}: {error}"
+        if not reader.cancelled() and (error := reader.exception()) is not None:
+            why = "its session failed"
+            log.error("a client's session failed", client=number, exc_info=error)
+        if not writer.cancelled():
+            writer.exception()  # the connection ended while it was written to: nothing that the reader does not see
         log.info("client disconnected", client=number, why=why)
         if self._closing is not None:
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it may be closed already

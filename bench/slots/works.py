@@ -15,6 +15,7 @@ from typing import Final
 
 from websockets.asyncio.client import ClientConnection, connect
 
+from bench.machine import Bystanders
 from bench.report import Sample
 from rota.slots.config import read_exec_config
 from rota.slots.io.commands import Commands
@@ -40,34 +41,11 @@ http {{
 """
 
 
-COMMANDS: Final = 2000
-STREAM_BYTES: Final = 2**30
-
-
-async def measure(folder: Path, *, quick: bool, turned: bool) -> list[Sample]:
-    """Commands, in turn with the bare loops; `turned`: who goes last otherwise goes first."""
-    count = COMMANDS // 20 if quick else COMMANDS
-    steps = [
-        lambda: cycles(count, folder),
-        lambda: bare_commands(count, folder / "scratch"),
-        lambda: spawns(count, 1),
-        lambda: spawns(count, 2),
-    ]
-    return [sample for step in (reversed(steps) if turned else steps) for sample in await step()]
-
-
-async def measure_streams(folder: Path, *, quick: bool, turned: bool) -> list[Sample]:
-    """Bytes through a command and back, in turn with curl."""
-    count = STREAM_BYTES // 32 if quick else STREAM_BYTES
-    steps = [lambda: pipes(count, folder / "scratch"), lambda: curl(count, folder)]
-    return [sample for step in (reversed(steps) if turned else steps) for sample in await step()]
-
-
 class NotMeasured(Exception):
     """Something that the measurement needs is not there, or did not work."""
 
 
-async def bare_commands(count: int, folder: Path) -> list[Sample]:
+async def commands(bystanders: Bystanders, count: int, folder: Path) -> list[Sample]:
     """`/bin/true` so many times, in two slots, from the job to the receipt."""
     waiting: dict[str, asyncio.Future[Receipt]] = {}
 
@@ -88,14 +66,14 @@ async def bare_commands(count: int, folder: Path) -> list[Sample]:
             await one(f"{number}-{turn}")
 
     await asyncio.gather(*(slot(number, 20) for number in range(SLOTS)))
-    begun = time.perf_counter()
+    since, begun = bystanders.reading(), time.perf_counter()
     await asyncio.gather(*(slot(number, count // SLOTS) for number in range(SLOTS)))
-    rate = count / (time.perf_counter() - begun)
+    rate, others = count / (time.perf_counter() - begun), bystanders.share(since)
     await runner.stop()
-    return [Sample("commands.rota", rate)]
+    return [Sample("commands.rota", rate, others)]
 
 
-async def cycles(count: int, folder: Path) -> list[Sample]:
+async def cycles(bystanders: Bystanders, count: int, folder: Path) -> list[Sample]:
     """The same through `rota execserver` and a client's connection: WANT, OFFER, JOB, DONE, with a few wants parked."""
     config, tells = folder / "exec.toml", folder / "address"
     config.write_text(f"[waitgroups.default]\nprocesses = {SLOTS}\n{TRUE}")
@@ -110,14 +88,14 @@ async def cycles(count: int, folder: Path) -> list[Sample]:
         address = tells.read_text().strip().partition("://")[2]
         async with connect(f"ws://{address}/broker", max_size=None) as wire:
             await _cycle(wire, 40, "warm")
-            begun = time.perf_counter()
+            since, begun = bystanders.reading(), time.perf_counter()
             await _cycle(wire, count, "job")
-            rate = count / (time.perf_counter() - begun)
+            rate, others = count / (time.perf_counter() - begun), bystanders.share(since)
     finally:
         if server.returncode is None:
             server.terminate()
         await server.wait()
-    return [Sample("cycles.rota", rate)]
+    return [Sample("cycles.rota", rate, others)]
 
 
 async def _cycle(wire: ClientConnection, count: int, name: str) -> None:
@@ -141,9 +119,9 @@ async def _cycle(wire: ClientConnection, count: int, name: str) -> None:
                 raise NotMeasured(f"{code}: {message}")
 
 
-async def spawns(count: int, at_once: int) -> list[Sample]:
+async def spawns(bystanders: Bystanders, count: int, at_once: int) -> list[Sample]:
     """The bare loop: `/bin/true` by subprocess, so many at once, and nothing else."""
-    begun = time.perf_counter()
+    since, begun = bystanders.reading(), time.perf_counter()
     running: list[subprocess.Popen[bytes]] = []
     for _ in range(count):
         running.append(subprocess.Popen(["/bin/true"]))  # noqa: ASYNC220 - nothing else runs
@@ -152,48 +130,48 @@ async def spawns(count: int, at_once: int) -> list[Sample]:
     for process in running:
         process.wait()
     rate = count / (time.perf_counter() - begun)
-    return [Sample(f"commands.bare{at_once}", rate)]
+    return [Sample(f"commands.bare{at_once}", rate, bystanders.share(since))]
 
 
-async def pipes(count: int, folder: Path) -> list[Sample]:
+async def pipes(bystanders: Bystanders, count: int, folder: Path) -> list[Sample]:
     """Bytes from this process through `cat` below another one, and back, with length and digest checked."""
     server = Pipes(HOST)
     await server.start()
     host = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.slots.runner", str(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        sys.executable, "-m", "bench.slots.host", str(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert host.stdin is not None
     assert host.stdout is not None
     try:
         for size in (len(PIECE), count):  # the first warms up
             source, sink = server.source(_pieces(size)), server.sink()
-            begun = time.perf_counter()
+            since, begun = bystanders.reading(), time.perf_counter()
             host.stdin.write(encode(Job("job", Work(stdin=source.url(HOST), stdout=sink.url(HOST)))) + b"\n")
             came, digest = 0, hashlib.sha256()
             async for chunk in sink:
                 came += len(chunk)
                 digest.update(chunk)
             done = from_server(await host.stdout.readline())
-            rate = came / (time.perf_counter() - begun)
+            rate, others = came / (time.perf_counter() - begun), bystanders.share(since)
             if not isinstance(done, Done) or not done.receipt.ok or done.receipt.digest != digest.hexdigest():
                 raise NotMeasured(f"the stream did not come whole: {done}")
     finally:
         host.stdin.close()
         await host.wait()
         await server.stop()
-    return [Sample("pipes.rota", rate / 2**20)]
+    return [Sample("pipes.rota", rate / 2**20, others)]
 
 
-async def curl(count: int, folder: Path) -> list[Sample]:
+async def curl(bystanders: Bystanders, count: int, folder: Path) -> list[Sample]:
     """The same number of bytes from a file by nginx, through nginx as a proxy, to curl."""
     with _nginx(folder, count) as port:
         line = ["curl", "-sf", "-o", os.devnull, f"http://{HOST}:{port}/file"]
-        begun = time.perf_counter()
+        since, begun = bystanders.reading(), time.perf_counter()
         process = await asyncio.create_subprocess_exec(*line)
         if await process.wait():
             raise NotMeasured("curl did not get its file")
         rate = count / (time.perf_counter() - begun)
-    return [Sample("pipes.curl", rate / 2**20)]
+    return [Sample("pipes.curl", rate / 2**20, bystanders.share(since))]
 
 
 async def _pieces(count: int) -> AsyncIterator[bytes]:
