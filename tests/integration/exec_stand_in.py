@@ -17,6 +17,8 @@ from rota.slots.messages import (
     Decline,
     Done,
     EndedBy,
+    Error,
+    ErrorCode,
     Hello,
     Job,
     Message,
@@ -89,6 +91,8 @@ class StandIn:
         self.status: int | None = None
         self.offering = True
         self.draining = False
+        self.refuse_jobs = 0
+        """So many jobs come too late for their offer."""
         self.port = 0
         self._server: Server | None = None
 
@@ -171,6 +175,11 @@ class StandIn:
             case Decline(job_id):
                 self.offers.discard(job_id)
                 await self.deal()
+            case Job(job_id) if self.refuse_jobs:
+                self.refuse_jobs -= 1
+                self.offers.discard(job_id)
+                for code in (ErrorCode.OFFER_EXPIRED, ErrorCode.NO_OFFER):
+                    await self._say(connection, Error(code, "too late", job_id))
             case Job(job_id):
                 self.offers.discard(job_id)
                 self.running[job_id] = asyncio.create_task(self._run(connection, message))

@@ -260,6 +260,17 @@ async def test_a_drop_between_offer_and_job_sends_nothing_for_the_old_offer_s37(
         assert [type(message) for message in server.heard] == [Want, Job]
 
 
+@pytest.mark.parametrize("reading", [False, True])
+async def test_an_offer_that_expired_before_its_job_is_asked_for_again_s37(reading: bool) -> None:
+    async with StandIn(COMMANDS) as server, client_of(server) as client:
+        server.refuse_jobs = 1
+        async with client.exec(Call("cat", stdin=b"abc")) as call:
+            if not reading:
+                await server.until(lambda: server.count(Job) == 2)
+            assert b"".join([chunk async for chunk in call.stdout]) == b"abc"
+        assert [type(message) for message in server.heard] == [Want, Job, Want, Job]
+
+
 async def test_a_command_that_was_handed_back_counts_no_try() -> None:
     async def stopped(_streams: Streams, _args: Any) -> Receipt:
         return Receipt(ended_by=EndedBy.STOPPED, error="This exec server ends.", retryable=True)

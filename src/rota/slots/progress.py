@@ -9,11 +9,13 @@ CPU_STEP_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How far a command is: bytes read from its caller and written by it so far, and the newest line of stderr."""
+    """How far a command is: bytes read from its caller and written by it so far, the newest line of stderr, and how
+    often it was seen to move, so that one that only computes is seen to go on too."""
 
     bytes_in: int
     bytes_out: int
     line: str | None = None
+    moves: int = 0
 
 
 class Movement:
@@ -27,11 +29,13 @@ class Movement:
         self._moved_at = now
         self._bytes = 0
         self._cpu_s = 0.0
+        self.moves = 0
 
     def saw(self, *, bytes_count: int, cpu_s: float, now: float) -> None:
         """Takes what is known now: all bytes in any direction, and the CPU time of all processes that are there."""
         if bytes_count != self._bytes or cpu_s >= self._cpu_s + CPU_STEP_S:
             self._moved_at = now
+            self.moves += 1
             self._bytes, self._cpu_s = bytes_count, cpu_s
         # A process that ended takes its CPU time out of the sum.
         self._cpu_s = min(self._cpu_s, cpu_s)

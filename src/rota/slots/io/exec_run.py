@@ -77,7 +77,9 @@ class ExecRun:
 
     async def started(self) -> None:
         """Returns when it has a slot."""
-        await self._has_slot.wait()
+        while not self._has_slot.is_set():
+            # Between the news and this task's turn the slot may have gone to somebody else.
+            await self._has_slot.wait()
         if self._error is not None and self._sink is None:
             self._told = True
             raise self._error
@@ -166,17 +168,23 @@ class ExecRun:
     async def _read(self) -> AsyncGenerator[bytes, None]:
         count, digest = 0, hashlib.sha256()
         self.reading = True
-        await self.started()
         broke: PipeError | None = None
-        if self._sink is not None:
+        while True:
+            await self.started()
+            sink = self._sink
             try:
-                async for chunk in self._sink:
-                    count += len(chunk)
-                    digest.update(chunk)
-                    self.call.moved()
-                    yield chunk
+                if sink is not None:
+                    async for chunk in sink:
+                        count += len(chunk)
+                        digest.update(chunk)
+                        self.call.moved()
+                        yield chunk
             except PipeError as error:
+                if self._sink is not sink:
+                    # Its job had not begun, and the slot went to somebody else: it waits again.
+                    continue
                 broke = error
+            break
         await self._wait_for_end(broke)
         self.reading = False
         self._verify(count, digest.hexdigest(), broke)

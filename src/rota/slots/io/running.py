@@ -74,7 +74,7 @@ class Running:
 
     def moved(self) -> Moved:
         """How far it is."""
-        return Moved(self._bytes_in, self._stdout.count, self._stderr.last_line)
+        return Moved(self._bytes_in, self._stdout.count, self._stderr.last_line, self._movement.moves)
 
     def saw(self, look: Look, now: float) -> bool:
         """Takes a look at its processes, and ends it if it has stalled.
