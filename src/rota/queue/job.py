@@ -57,13 +57,48 @@ class Scope(StrEnum):
     FOREVER = "forever"
     """One job for each key, ever: also after it ended, and after its retention."""
 
+    THROTTLE = "throttle"
+    """At most one new job for each key in a window of time, whatever became of the one before."""
+
+
+class Twin(StrEnum):
+    """What an enqueue does to the queued job that holds its queued-scope key."""
+
+    KEEP = "keep"
+    """Nothing."""
+
+    REPLACE = "replace"
+    """Its payload becomes the new one."""
+
+    MERGE = "merge"
+    """Arrays of the new payload are joined to its own."""
+
+    DEBOUNCE = "debounce"
+    """Its payload becomes the new one, and it waits anew."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dedupe:
-    """A key and its scope; make one with `open_key`, `queued_key` or `forever_key`."""
+    """A key and its scope; make one with `open_key` or one of its siblings.
+
+    Attributes:
+        key: 1 to 500 characters.
+        scope: how far it reaches.
+        twin: what becomes of the queued job that holds it; only for the scope QUEUED.
+        window_s: for THROTTLE how long a window is; for DEBOUNCE how long a job may be pushed back at most.
+        wait_s: for DEBOUNCE, how long each enqueue makes the job wait.
+    """
 
     key: str
     scope: Scope
+    twin: Twin = Twin.KEEP
+    window_s: float | None = None
+    wait_s: float | None = None
+
+    @property
+    def word(self) -> str:
+        """The dedupe_scope of the SQL functions, which is one word for both."""
+        return self.scope.value if self.twin is Twin.KEEP else self.twin.value
 
 
 def open_key(key: str) -> Dedupe:
@@ -79,6 +114,32 @@ def queued_key(key: str) -> Dedupe:
 def forever_key(key: str) -> Dedupe:
     """This key creates one job, ever."""
     return Dedupe(key, Scope.FOREVER)
+
+
+def replace_key(key: str) -> Dedupe:
+    """A queued key; the new payload takes the place of the queued twin's."""
+    return Dedupe(key, Scope.QUEUED, Twin.REPLACE)
+
+
+def merge_key(key: str) -> Dedupe:
+    """A queued key; arrays of the new payload are joined to those of the queued twin, other values are replaced."""
+    return Dedupe(key, Scope.QUEUED, Twin.MERGE)
+
+
+def debounce_key(key: str, *, wait_s: float, at_most_s: float | None = None) -> Dedupe:
+    """A queued key; the job runs when nobody has asked for it during `wait_s`, with the last payload.
+
+    Args:
+        key: 1 to 500 characters.
+        wait_s: seconds from the last enqueue until the job is due.
+        at_most_s: seconds from the first enqueue after which it is due however many follow; None: no bound.
+    """
+    return Dedupe(key, Scope.QUEUED, Twin.DEBOUNCE, window_s=at_most_s, wait_s=wait_s)
+
+
+def throttle_key(key: str, *, window_s: float) -> Dedupe:
+    """At most one job is created for this key in `window_s` seconds; within them the enqueue answers with that job."""
+    return Dedupe(key, Scope.THROTTLE, window_s=window_s)
 
 
 class NewJob(Struct, frozen=True, gc=False):

@@ -10,6 +10,7 @@ Rows are frozen and `_write` is the one place that replaces them, along the tabl
 Spec: job queue, "The table", "How a server takes a job", "Leases, heartbeats and the stall kill".
 """
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,7 @@ from rota.queue.job import (
     Scope,
     State,
     Swept,
+    Twin,
 )
 from rota.queue.payload import encode
 
@@ -67,6 +69,7 @@ class Reference:
         self._open: dict[JobId, JobRow] = {}
         self._ended: dict[JobId, JobRow] = {}
         self._forever: dict[str, JobId] = {}
+        self._throttled: dict[str, tuple[JobId, datetime]] = {}
         self._waiting: dict[Holder, tuple[frozenset[str], datetime]] = {}
 
     # Adding
@@ -82,17 +85,22 @@ class Reference:
             fault = _fault(job)
             if fault is not None:
                 raise EnqueueError(f"rota: job {number} of this enqueue {fault}")
-        added = [self._add(job, job_id, at) for job, job_id in zip(jobs, self._new_ids(len(jobs), at), strict=True)]
+        ids = self._new_ids(len(jobs), at)
+        added = {n: self._add(job, ids[n], at) for n, job in sorted(enumerate(jobs), key=_turn)}
         self._wake([job.kind for job in jobs if _due_at(job, at) <= at], at)
-        return added
+        return [added[n] for n in range(len(jobs))]
 
     def _add(self, job: NewJob, job_id: JobId, at: datetime) -> Enqueued:
         if job.dedupe is not None:
-            holder = self._key_holder(job.dedupe)
+            holder = self._key_holder(job.dedupe, at)
             if holder is not None:
+                if job.dedupe.twin is not Twin.KEEP:
+                    self._change_twin(self._open[holder], job, job.dedupe, at)
                 return Enqueued(holder, created=False)
             if job.dedupe.scope is Scope.FOREVER:
                 self._forever[job.dedupe.key] = job_id
+            elif job.dedupe.scope is Scope.THROTTLE:
+                self._throttled[job.dedupe.key] = (job_id, _after(at, job.dedupe.window_s or 0.0))
         self._open[job_id] = JobRow(
             id=job_id,
             kind=job.kind,
@@ -122,6 +130,20 @@ class Reference:
             batch_id=job.batch_id,
         )
         return Enqueued(job_id, created=True)
+
+    def _change_twin(self, twin: JobRow, job: NewJob, dedupe: Dedupe, at: datetime) -> None:
+        """What a new job does to the queued one that holds its key."""
+        due, payload = _due_at(job, at), job.payload
+        if dedupe.twin is Twin.DEBOUNCE:
+            run_after = due if dedupe.window_s is None else min(due, _after(twin.created_at, dedupe.window_s))
+        else:
+            run_after = min(twin.run_after, due)
+        if dedupe.twin is Twin.MERGE:
+            payload = _merged(twin.payload or "{}", payload)
+        self._write(
+            twin, payload=payload, run_after=run_after, priority=max(twin.priority, job.priority or 0), tries=0,
+            last_error=None,
+        )  # fmt: skip
 
     # Running
 
@@ -339,7 +361,7 @@ class Reference:
         else:
             holder = None
             if row.dedupe_key is not None and row.dedupe_scope in (Scope.OPEN, Scope.QUEUED):
-                holder = self._key_holder(Dedupe(row.dedupe_key, row.dedupe_scope))
+                holder = self._key_holder(Dedupe(row.dedupe_key, row.dedupe_scope), at)
             if holder is not None:
                 return Retried(job_id, "held", holder)
             self._write(row, state=State.QUEUED, run_after=at, tries=0, finished_at=None, result=None)
@@ -401,14 +423,17 @@ class Reference:
         """What becomes of a leased job that goes back: a queued twin does the work of a queued-scope key."""
         if row.cancel_asked_at is not None:
             return State.CANCELLED
-        if row.dedupe_scope is Scope.QUEUED and self._key_holder(Dedupe(row.dedupe_key or "", Scope.QUEUED)):
+        if row.dedupe_scope is Scope.QUEUED and self._key_holder(Dedupe(row.dedupe_key or "", Scope.QUEUED), row.created_at):
             return State.DONE
         return State.QUEUED
 
-    def _key_holder(self, dedupe: Dedupe) -> JobId | None:
+    def _key_holder(self, dedupe: Dedupe, at: datetime) -> JobId | None:
         """The job whose key keeps others with this key out (I6)."""
         if dedupe.scope is Scope.FOREVER:
             return self._forever.get(dedupe.key)
+        if dedupe.scope is Scope.THROTTLE:
+            job_id, until = self._throttled.get(dedupe.key, (None, at))
+            return job_id if until > at else None
         rows = self._open.values() if dedupe.scope is Scope.OPEN else self._queued()
         return next((row.id for row in rows if (row.dedupe_key, row.dedupe_scope) == (dedupe.key, dedupe.scope)), None)
 
@@ -437,9 +462,41 @@ def _fault(job: NewJob) -> str | None:
         return "has a max_tries outside 1 to 1000"
     if job.delay_s is not None and not 0 <= job.delay_s <= DELAY_S_MAX:
         return "has a delay_s outside 0 to 3155760000 (a hundred years)"
-    if job.dedupe is not None and not 1 <= len(job.dedupe.key) <= 500:
+    return None if job.dedupe is None else _key_fault(job.dedupe)
+
+
+def _key_fault(dedupe: Dedupe) -> str | None:
+    if not 1 <= len(dedupe.key) <= 500:
         return "needs a dedupe_key of 1 to 500 characters together with a dedupe_scope"
+    if dedupe.window_s is None and dedupe.scope is Scope.THROTTLE:
+        return "needs a dedupe_window_s: throttle adds at most one job in so many seconds"
+    if dedupe.window_s is not None and dedupe.word not in (Scope.THROTTLE, Twin.DEBOUNCE):
+        return "has a dedupe_window_s, which only throttle and debounce know"
+    if dedupe.window_s is not None and not 0 < dedupe.window_s <= DELAY_S_MAX:
+        return "has a dedupe_window_s outside 0 to 3155760000 (a hundred years)"
     return None
+
+
+def _turn(numbered: tuple[int, NewJob]) -> tuple[bool, str, int]:
+    """Jobs that may change others are added behind the rest, in the order of their keys."""
+    n, job = numbered
+    changes = job.dedupe is not None and job.dedupe.twin is not Twin.KEEP
+    return (changes, job.dedupe.key if changes and job.dedupe is not None else "", n)
+
+
+def _merged(old: str, new: str) -> str:
+    """What the SQL function of this name does."""
+    sooner, later = json.loads(old), json.loads(new)
+    if isinstance(sooner, list) and isinstance(later, list):
+        return json.dumps(sooner + later)
+    if isinstance(sooner, dict) and isinstance(later, dict):
+        joined = {
+            key: sooner[key] + value
+            for key, value in later.items()
+            if isinstance(value, list) and isinstance(sooner.get(key), list)
+        }
+        return json.dumps(sooner | later | joined)
+    return new
 
 
 def _due_at(job: NewJob, at: datetime) -> datetime:

@@ -271,13 +271,14 @@ def one_job(job: NewJob, *, now: datetime | None = None) -> tuple[Any, ...]:
         job.priority,
         job.tenant,
         job.dedupe.key if job.dedupe else None,
-        job.dedupe.scope.value if job.dedupe else None,
+        job.dedupe.word if job.dedupe else None,
         job.run_after,
         job.delay_s,
         job.max_tries,
         job.trace,
         None if job.parent_id is None else str(job.parent_id),
         None if job.batch_id is None else str(job.batch_id),
+        job.dedupe.window_s if job.dedupe else None,
         now,
     )
 
