@@ -1,4 +1,4 @@
-"""What becomes of the queued job that holds a key when another enqueue has the same: replace, merge, debounce, throttle.
+"""What becomes of the queued job that holds a key when another enqueue has it too: replace, merge, debounce; throttle.
 
 The scopes themselves (open, queued, forever) are in test_enqueue.
 """

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -165,6 +166,14 @@ class Enqueued(Struct, frozen=True, gc=False):
     created: bool
 
 
+class Full(Struct, frozen=True, gc=False):
+    """A kind without a free slot, as a look asks about it: how many jobs run, and the lowest of their priorities."""
+
+    kind: str
+    running: int
+    lowest: int
+
+
 class Ask(Struct, frozen=True, gc=False):
     """What a claim wants of one kind."""
 
@@ -207,11 +216,14 @@ class Outcome(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     RETRY = "retry"
+    AGAIN = "again"
+    """It went well, and the same row runs again, with its tries at 0."""
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """The end of a try. `result` and `progress` are JSON text (None: what is stored stays); `wait_s` counts for RETRY.
-    `keyed`: the job has a queued-scope key."""
+    """The end of a try. `result` and `progress` are JSON text (None: what is stored stays); `wait_s` counts for RETRY
+    and AGAIN. `keyed`: the job has a queued-scope key. `follow_ups`: jobs that are added if and when a DONE or AGAIN is
+    written. `alone`: the write is a commit of its own."""
 
     lease: Lease
     outcome: Outcome
@@ -220,6 +232,8 @@ class Finish(Struct, frozen=True, gc=False):
     wait_s: float = 0.0
     keyed: bool = False
     progress: str | None = None
+    follow_ups: tuple[NewJob, ...] = ()
+    alone: bool = False
 
 
 class Release(Struct, frozen=True, gc=False):
@@ -230,6 +244,7 @@ class Release(Struct, frozen=True, gc=False):
     reason: str | None = None
     keyed: bool = False
     progress: str | None = None
+    alone: bool = False
 
 
 class Swept(Struct, frozen=True, gc=False):
@@ -243,12 +258,14 @@ class Swept(Struct, frozen=True, gc=False):
 
 
 class Poll(Struct, frozen=True, gc=False):
-    """What an idle server sees: seconds until the next job is due (0 or less: now; None: nothing waits), whether a
-    lease ran out, and which of its jobs somebody wants stopped."""
+    """What a server sees: seconds until the next job is due (0 or less: now; None: nothing waits), whether a lease ran
+    out, which of its jobs somebody wants stopped, and for full kinds the priorities of due jobs that are more urgent
+    than one that runs, the highest first."""
 
     next_due_s: float | None
     expired: bool
     cancels: tuple[JobId, ...]
+    urgent: dict[str, list[int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +313,33 @@ class JobRow:
     batch_id: BatchId | None = None
 
 
+class BatchStatus(Struct, frozen=True, gc=False):
+    """A batch: how many jobs it has, how they stand, and the follow-up once all have ended."""
+
+    id: BatchId
+    created_at: datetime
+    ended_at: datetime | None
+    jobs: int
+    open: int
+    done: int
+    failed: int
+    cancelled: int
+    expired: int
+    then_kind: str | None
+    then_id: JobId | None
+
+
+class BatchCounts(Struct, frozen=True, gc=False):
+    """What the follow-up of a batch finds under `batch` in its payload."""
+
+    id: UUID
+    jobs: int
+    done: int
+    failed: int
+    cancelled: int
+    expired: int
+
+
 class Retried(Struct, frozen=True, gc=False):
     """The answer to a person's retry: `queued`, or why not: `held` (by the job `holder`), `leased`, `done`."""
 
@@ -321,6 +365,13 @@ class Snooze:
 
     after_s: float
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The run went well, and the same job runs again in `after_s` seconds with its tries at 0. No row is added."""
+
+    after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,4 +401,4 @@ class Cancelled:
     reason: str | None = None
 
 
-HandlerOutcome = Retry | Snooze | Yield | GiveBack | Fail | Cancelled
+HandlerOutcome = Retry | Snooze | Again | Yield | GiveBack | Fail | Cancelled

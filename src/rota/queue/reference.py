@@ -11,23 +11,28 @@ Spec: job queue, "The table", "How a server takes a job", "Leases, heartbeats an
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final
 
-from rota.errors import EnqueueError, JobNotFound
-from rota.ids import Holder, JobId, uuid_v7s
+from msgspec import structs
+
+from rota.errors import BatchNotFound, EnqueueError, JobNotFound
+from rota.ids import BatchId, Holder, JobId, uuid_v7s
 from rota.lease import Lease, Renewal
 from rota.queue.job import (
     ENDED,
     NEXT_STATES,
     Ask,
+    BatchStatus,
     ClaimedJob,
     Dedupe,
     Enqueued,
     Finish,
+    Full,
     JobFilter,
     JobRow,
     NewJob,
@@ -70,6 +75,10 @@ class Reference:
         self._ended: dict[JobId, JobRow] = {}
         self._forever: dict[str, JobId] = {}
         self._throttled: dict[str, tuple[JobId, datetime]] = {}
+        self._batches: dict[BatchId, BatchStatus] = {}
+        self._thens: dict[BatchId, NewJob | None] = {}
+        self._runs_until: dict[JobId, datetime] = {}
+        """Until when a cancelled job may still run, whose holder did not answer."""
         self._waiting: dict[Holder, tuple[frozenset[str], datetime]] = {}
 
     # Adding
@@ -184,20 +193,32 @@ class Reference:
         """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
         at = self._at(now)
         written = {}
-        for finish in sorted(finishes, key=lambda finish: finish.lease):
-            row = self._held(finish.lease)
+        for asked in sorted(finishes, key=lambda finish: finish.lease):
+            row = self._held(asked.lease)
             if row is None:
                 continue
-            retries = finish.outcome is Outcome.RETRY
-            state = self._returned(row) if retries else State(finish.outcome)
+            unwanted = bool(asked.follow_ups) and row.cancel_asked_at is not None
+            finish = Finish(asked.lease, Outcome.CANCELLED, progress=asked.progress) if unwanted else asked
+            goes_on = finish.outcome in (Outcome.RETRY, Outcome.AGAIN)
+            again = finish.outcome is Outcome.AGAIN
+            state = self._returned(row) if goes_on else State(finish.outcome)
             error, progress = _or(finish.error, row.last_error), _or(finish.progress, row.progress)
             if state is State.QUEUED:
-                self._back(row, run_after=_after(at, finish.wait_s), last_error=error, progress=progress)
+                self._back(
+                    row, run_after=_after(at, finish.wait_s), last_error=None if again else error, progress=progress,
+                    tries=0 if again else row.tries,
+                )  # fmt: skip
             else:
-                result = None if retries else finish.result
+                result = None if goes_on else finish.result
                 self._end(row, state, at, last_error=error, progress=progress, result=result)
+            if finish.follow_ups and finish.outcome in (Outcome.DONE, Outcome.AGAIN):
+                self.enqueue_many(finish.follow_ups, now=at)
             written[row.id] = state
         return written
+
+    def finish_one(self, finish: Finish, *, now: datetime | None = None) -> State | None:
+        """Writes the end of one job; None if it was refused."""
+        return self.finish([finish], now=now).get(finish.lease.job_id)
 
     def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
         """Returns jobs to the queue without counting the try; answers like `finish`."""
@@ -257,19 +278,30 @@ class Reference:
         if state is State.QUEUED:
             self._back(row, last_error=error)
         else:
+            runs_until = row.lease_until if state is State.CANCELLED and row.lease_until > at else None
             self._end(row, state, at, last_error=error)
+            if runs_until is not None:
+                self._runs_until[row.id] = runs_until
         return Swept(Lease(row.id, row.lease_epoch), row.kind, row.leased_by, state, row.tries)
 
     # Watching
 
     def cancel(
-        self, ids: Iterable[JobId], *, reason: str = "Cancelled", now: datetime | None = None
+        self, ids: Iterable[JobId], *, children: bool = False, reason: str = "Cancelled", now: datetime | None = None
     ) -> dict[JobId, State]:
-        """Cancels open jobs: CANCELLED at once, or LEASED where the holder was asked to stop."""
+        """Cancels open jobs, and with `children` what they added: CANCELLED at once, or LEASED where the holder was
+        asked to stop."""
         at = self._at(now)
         states = {}
         told = set()
-        for job_id in sorted(ids):
+        wanted = set(ids)
+        while children:
+            rows = (*self._open.values(), *self._ended.values())
+            found = {row.id for row in rows if row.parent_id in wanted} - wanted
+            if not found:
+                break
+            wanted |= found
+        for job_id in sorted(wanted):
             row = self._open.get(job_id)
             if row is None:
                 continue
@@ -284,11 +316,105 @@ class Reference:
         self.notices += sorted(told)
         return states
 
-    def poll(
-        self, kinds: Sequence[str], *, holder: Holder, grace_s: float = CANCEL_GRACE_S, now: datetime | None = None
-    ) -> Poll:
-        """What an idle server needs to know; writes nothing."""
+    def move(
+        self,
+        ids: Iterable[JobId],
+        *,
+        priority: int | None = None,
+        run_after: datetime | None = None,
+        delay_s: float | None = None,
+        now: datetime | None = None,
+    ) -> dict[JobId, State]:
+        """Gives queued jobs another priority or time; the open ones, LEASED where one runs and was left as it is."""
         at = self._at(now)
+        states, due = {}, []
+        for job_id in sorted(ids):
+            row = self._open.get(job_id)
+            if row is None:
+                continue
+            states[job_id] = row.state
+            if row.state is State.QUEUED:
+                when = _after(at, delay_s) if delay_s is not None else row.run_after if run_after is None else run_after
+                moved = self._write(row, run_after=when, priority=row.priority if priority is None else priority)
+                due += [moved.kind] if moved.run_after <= at else []
+        self._wake(due, at)
+        return states
+
+    # Batches
+
+    def begin_batch(self, batch_id: BatchId, *, jobs: int, then: NewJob | None, now: datetime | None = None) -> None:
+        """Begins a batch; its jobs name it."""
+        self._batches[batch_id] = BatchStatus(
+            batch_id, self._at(now), None, jobs, 0, 0, 0, 0, 0, None if then is None else then.kind, None
+        )
+        self._thens[batch_id] = then
+
+    def close_batches(
+        self, ids: Iterable[BatchId] | None = None, *, limit: int = 100, now: datetime | None = None
+    ) -> dict[BatchId, JobId | None]:
+        """Closes batches (None: any) without an open job, and adds their follow-ups."""
+        at = self._at(now)
+        closed: dict[BatchId, JobId | None] = {}
+        for batch_id in sorted(self._batches if ids is None else ids):
+            status = self._batches.get(batch_id)
+            if status is None or status.ended_at is not None or len(closed) == limit or self.batch(batch_id).open:
+                continue
+            status = self.batch(batch_id)
+            then, then_id = self._thens[batch_id], None
+            if then is not None:
+                payload = json.loads(then.payload)
+                if isinstance(payload, dict):
+                    payload["batch"] = {
+                        "id": str(batch_id), "jobs": status.jobs, "done": status.done, "failed": status.failed,
+                        "cancelled": status.cancelled, "expired": status.expired,
+                    }  # fmt: skip
+                then_id = self.enqueue(structs.replace(then, payload=json.dumps(payload)), now=at).id
+            self._batches[batch_id] = structs.replace(status, ended_at=at, then_id=then_id)
+            closed[batch_id] = then_id
+        return closed
+
+    def batch(self, batch_id: BatchId) -> BatchStatus:
+        """How a batch stands. Raises: BatchNotFound."""
+        status = self._batches.get(batch_id)
+        if status is None:
+            raise BatchNotFound(f"There is no batch {batch_id}. It may have ended longer ago than its retention.")
+        still_open = sum(row.batch_id == batch_id for row in self._open.values())
+        if status.ended_at is not None:
+            return structs.replace(status, open=still_open)
+        counts = Counter(row.state.value for row in self._ended.values() if row.batch_id == batch_id)
+        return structs.replace(status, open=still_open, **{state.value: counts[state.value] for state in sorted(ENDED)})
+
+    def prune_batches(self, *, keep_s: float, limit: int = 1000, now: datetime | None = None) -> int:
+        """Removes at most `limit` ended batches, and as many windows of throttle keys, that are over."""
+        at = self._at(now)
+        ended_before = _after(at, -keep_s)
+        old = [one.id for one in self._batches.values() if one.ended_at and one.ended_at < ended_before][:limit]
+        over = [key for key, (_, until) in self._throttled.items() if until < at][:limit]
+        for batch_id in old:
+            del self._batches[batch_id], self._thens[batch_id]
+        for key in over:
+            del self._throttled[key]
+        return len(old) + len(over)
+
+    # Looking
+
+    def poll(
+        self,
+        kinds: Sequence[str],
+        *,
+        holder: Holder,
+        full: Sequence[Full] = (),
+        grace_s: float = CANCEL_GRACE_S,
+        now: datetime | None = None,
+    ) -> Poll:
+        """What a server needs to know; writes nothing."""
+        at = self._at(now)
+        urgent = {}
+        for one in full:
+            waiting = [row.priority for row in self._queued() if row.kind == one.kind and row.run_after <= at]
+            above = sorted((priority for priority in waiting if priority > one.lowest), reverse=True)[: one.running]
+            if above:
+                urgent[one.kind] = above
         next_due = min((row.run_after for row in self._queued() if row.kind in kinds), default=None)
         asked_before = _after(at, -grace_s)
         return Poll(
@@ -303,6 +429,7 @@ class Reference:
                     row.id for row in self._open.values() if row.cancel_asked_at is not None and row.leased_by == holder
                 )
             ),
+            urgent=urgent,
         )
 
     def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
@@ -321,7 +448,8 @@ class Reference:
     def prune(self, *, keep_s: float, limit: int = 1000, now: datetime | None = None) -> int:
         """Removes at most `limit` ended jobs that are older than `keep_s` seconds, and says how many."""
         ended_before = _after(self._at(now), -keep_s)
-        old = [row for row in self._ended.values() if row.finished_at is not None and row.finished_at < ended_before]
+        old = [row for row in self._ended.values() if row.finished_at and row.finished_at < ended_before]
+        old = [row for row in old if row.batch_id not in self._batches or self._batches[row.batch_id].ended_at]
         for row in old[:limit]:
             del self._ended[row.id]
         return len(old[:limit])
@@ -364,7 +492,8 @@ class Reference:
                 holder = self._key_holder(Dedupe(row.dedupe_key, row.dedupe_scope), at)
             if holder is not None:
                 return Retried(job_id, "held", holder)
-            self._write(row, state=State.QUEUED, run_after=at, tries=0, finished_at=None, result=None)
+            run_after = max(at, self._runs_until.pop(job_id, at))
+            self._write(row, state=State.QUEUED, run_after=run_after, tries=0, finished_at=None, result=None)
         self._wake([row.kind], at)
         return Retried(job_id, State.QUEUED.value)
 
@@ -413,6 +542,8 @@ class Reference:
 
     def _end(self, row: JobRow, state: State, at: datetime, **changes: Any) -> None:
         self._write(row, state=state, finished_at=at, lease_until=None, cancel_asked_at=None, **changes)
+        if row.batch_id is not None:
+            self.close_batches([row.batch_id], now=at)
 
     def _held(self, lease: Lease) -> JobRow | None:
         """The row, if this lease is still its lease (I3)."""
@@ -423,7 +554,9 @@ class Reference:
         """What becomes of a leased job that goes back: a queued twin does the work of a queued-scope key."""
         if row.cancel_asked_at is not None:
             return State.CANCELLED
-        if row.dedupe_scope is Scope.QUEUED and self._key_holder(Dedupe(row.dedupe_key or "", Scope.QUEUED), row.created_at):
+        if row.dedupe_scope is Scope.QUEUED and self._key_holder(
+            Dedupe(row.dedupe_key or "", Scope.QUEUED), row.created_at
+        ):
             return State.DONE
         return State.QUEUED
 
