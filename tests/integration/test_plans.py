@@ -28,7 +28,7 @@ ARGUMENTS = {
     "hold": "{ids}, {ones}",
     "release": "{ids}, {ones}, NULL, {floats}, {nulls}::text[], NULL, NULL, NULL",
     "cancel": "{ids}, 'reason', NULL",
-    "disown": "'h', {ids}, NULL",
+    "disown": "'h', {ids}, now(), NULL",
     "sweep": "{n}, 30.0, NULL, NULL",
     "poll": "ARRAY['k', 'l'], 'h', 30.0, ARRAY['k'], ARRAY[-1], ARRAY[10], NULL",
     "move": "{ids}, 1, NULL, NULL, NULL",
