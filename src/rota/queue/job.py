@@ -166,6 +166,13 @@ class Enqueued(Struct, frozen=True, gc=False):
     created: bool
 
 
+class EnqueuedBatch(Struct, frozen=True):
+    """The answer to the enqueue of a batch: its id, and for each job, in order, its id and whether it was created."""
+
+    id: BatchId
+    jobs: list[Enqueued]
+
+
 class Full(Struct, frozen=True, gc=False):
     """A kind without a free slot, as a look asks about it: how many jobs run, and the lowest of their priorities."""
 
