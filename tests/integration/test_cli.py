@@ -287,7 +287,7 @@ def test_the_json_of_a_list_and_of_one_job(rota: Rota) -> None:
     assert set(short) == {
         "id", "kind", "tenant", "priority", "state", "place", "tries", "max_tries", "run_after", "created_at",
         "started_at", "finished_at", "heartbeat_at", "lease_until", "lease_epoch", "leased_by", "dedupe_key",
-        "dedupe_scope", "last_error", "progress", "cancel_asked_at", "now",
+        "dedupe_scope", "last_error", "progress", "cancel_asked_at", "now", "parent_id", "batch_id",
     }  # fmt: skip
     assert set(whole) - set(short) == {"payload", "result", "trace", "execution_id"}
     assert {**short, "now": 0} == {**{name: whole[name] for name in short}, "now": 0}

@@ -46,7 +46,7 @@ class Host(Ending, Protocol):
 
 
 class Noted:
-    """What `ctx.progress` and its like return: it is done, and may be awaited or not, so one word serves both worlds."""
+    """What `ctx.progress` and its like return: it is done, and may be awaited or not: one word for both worlds."""
 
     __slots__ = ()
 
