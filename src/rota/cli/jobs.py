@@ -134,7 +134,7 @@ def retry(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = Non
 
 
 @app.command()
-def cancel(
+def cancel(  # noqa: PLR0917 - the options of a command
     ids: Ids,
     reason: Annotated[str, typer.Option("--reason", help="Kept with the job.")] = "Cancelled by an operator",
     children: Annotated[bool, typer.Option("--children", help="Also what the jobs added as their children.")] = False,
@@ -177,7 +177,7 @@ def cancel(
 
 
 @app.command()
-def move(
+def move(  # noqa: PLR0917 - the options of a command
     ids: Ids,
     priority: Annotated[int | None, typer.Option("--priority", help="The new priority; higher runs first.")] = None,
     after: Annotated[
