@@ -252,11 +252,14 @@ class _Session:
     def __init__(self, websocket: WebSocket, exchange: Exchange, outbox_bytes_max: int) -> None:
         self._websocket = websocket
         self._exchange = exchange
-        self._outbox = Outbox(websocket.send_text, asyncio.get_running_loop().time, bytes_max=outbox_bytes_max)
+        self._outbox = Outbox(self._write, asyncio.get_running_loop().time, bytes_max=outbox_bytes_max)
         self._closing: tuple[int, str] | None = None
 
     def deliver(self, message: ServerMessage) -> None:
         self._outbox.put(encode(message).decode())
+
+    async def _write(self, frame: str) -> None:
+        await self._websocket.send({"type": "websocket.send", "text": frame})
 
     def close(self, code: int, reason: str) -> None:
         if self._closing is None:
