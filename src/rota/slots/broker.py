@@ -287,6 +287,9 @@ class Broker:
         if want.tenant is not None and self.rules.fair_by == "tenant":
             party = want.tenant
         call = client.calls[job_id] = Call(client, want, group, party, now)
+        if not group.book and group.ledger.free and want.service not in self._closed(group):
+            self._offer(call, now)  # the only want there is: the book would give it back at once
+            return
         group.book.park(call)
         self._grant(group, now)
         if call.state == "waiting":
@@ -356,17 +359,23 @@ class Broker:
 
     def _grant(self, group: Group, now: float) -> None:
         book, ledger = group.book, group.ledger
-        while ledger.free and book and not self.draining:
-            call = book.take(self.load.closed(group.reserve, ledger.by_service))
+        while book and ledger.free and not self.draining:
+            call = book.take(self._closed(group))
             if call is None:
                 return
             assert isinstance(call, Call)
-            ledger.take(call.service)
-            call.state, call.since = "offered", now
-            ends_at = now + self.rules.offer_timeout_s
-            self._offers.append((ends_at, call))
-            self.due_by = min(self.due_by, ends_at)
-            self._out.append(Deal(call.client.number, messages.Offer(call.job_id), call.service, now - call.parked_at))
+            self._offer(call, now)
+
+    def _closed(self, group: Group) -> frozenset[str]:
+        return self.load.closed(group.reserve, group.ledger.by_service)
+
+    def _offer(self, call: Call, now: float) -> None:
+        call.group.ledger.take(call.service)
+        call.state, call.since = "offered", now
+        ends_at = now + self.rules.offer_timeout_s
+        self._offers.append((ends_at, call))
+        self.due_by = min(self.due_by, ends_at)
+        self._out.append(Deal(call.client.number, messages.Offer(call.job_id), call.service, now - call.parked_at))
 
     def _end_offer(self, call: Call) -> None:
         call.state = "over"  # whoever ends an offer forgets the call
