@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping
