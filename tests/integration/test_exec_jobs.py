@@ -1,6 +1,7 @@
 """Handlers that run commands on exec servers: what becomes of their jobs, and how many are claimed."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,8 @@ from rota.queue.job import JobRow, State
 from rota.settings import Settings
 from rota.slots.messages import Cancel, EndedBy, Receipt, Want
 from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang, say
+from tests.integration.real_exec_server import real_exec_server
+from tests.integration.test_readme import ROOT, SOURCE, blocks_of
 
 COMMANDS = {"cat": cat, "say": say, "fail": fail, "hang": hang}
 WAIT_S = 30.0
@@ -259,3 +262,25 @@ async def test_without_an_address_the_error_says_what_to_set(migrated_dsn: str) 
         async with bench.working():
             row = await bench.ends((await bench.app.enqueue(work)).id)
         assert "ROTA_EXEC_ADDRESSES" in (row.last_error or "")
+
+
+async def test_the_program_of_the_guide_does_what_it_says(migrated_dsn: str) -> None:
+    blocks = blocks_of(ROOT / "docs/guide/exec-calls.md")
+    (toml,) = [block.text for block in blocks if block.language == "toml"]
+    (program,) = [block.text for block in blocks if block.program is not None]
+    names: dict[str, Any] = {}
+    exec(program, names)
+    app: rota.App = names["app"]
+    async with real_exec_server(toml) as server, bench_of(migrated_dsn) as bench:
+        bench.app = app.override(dsn=migrated_dsn, exec_addresses=server.address, poll_s=0.1)
+        async with bench.working():
+            row = await bench.ends((await app.enqueue("measure", "12345")).id)
+        assert row.result == "5"
+        await app.stop()
+
+
+def test_the_exec_events_of_the_page_are_those_of_the_code() -> None:
+    page = (ROOT / "docs/OPERATING.md").read_text().partition("## Logs of exec calls")[2].partition("## ")[0]
+    shown = dict(re.findall(r"^\| `([^`]+)` \| (\w+) \|", page, flags=re.MULTILINE))
+    logged = re.findall(r'log\.(\w+)\(\s*"([^"]+)"', (SOURCE / "slots/io/client.py").read_text())
+    assert shown == {event: level for level, event in logged}

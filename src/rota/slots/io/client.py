@@ -285,7 +285,7 @@ class SlotClient:
         args = dict(call.args) if isinstance(call.args, Mapping) else list(call.args)
         work = Work(
             args=args, stdin=None if source is None else source.url(seen_at), stdout=sink.url(seen_at),
-            timeout_s=call.timeout_s, env=dict(call.env),
+            timeout_s=call.timeout_s, env=dict(call.env), subject=call.name,
         )  # fmt: skip
         try:
             frame = encode(Job(run.job_id, work), frame_bytes_max=link.frame_bytes_max)
