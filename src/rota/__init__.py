@@ -3,6 +3,7 @@
 from rota.app import App
 from rota.commands import Completed
 from rota.errors import (
+    BatchNotFound,
     DatabaseAway,
     DatabaseError,
     EmbeddedError,
@@ -22,12 +23,16 @@ from rota.errors import (
     SchemaError,
     SettingsError,
 )
-from rota.ids import JobId
+from rota.ids import BatchId, JobId
 from rota.queue.io.context import Context
 from rota.queue.io.worker import Worker
 from rota.queue.job import (
+    Again,
+    BatchCounts,
+    BatchStatus,
     Cancelled,
     Enqueued,
+    EnqueuedBatch,
     Fail,
     GiveBack,
     NewJob,
@@ -35,9 +40,13 @@ from rota.queue.job import (
     Snooze,
     State,
     Yield,
+    debounce_key,
     forever_key,
+    merge_key,
     open_key,
     queued_key,
+    replace_key,
+    throttle_key,
 )
 from rota.queue.limits import Rate
 from rota.queue.retry import Exponential, Fixed
@@ -45,7 +54,12 @@ from rota.settings import Settings
 from rota.version import __version__
 
 __all__ = [
+    "Again",
     "App",
+    "BatchCounts",
+    "BatchId",
+    "BatchNotFound",
+    "BatchStatus",
     "Cancelled",
     "Completed",
     "Context",
@@ -54,6 +68,7 @@ __all__ = [
     "EmbeddedError",
     "EnqueueError",
     "Enqueued",
+    "EnqueuedBatch",
     "ExecError",
     "ExecFailed",
     "ExecLost",
@@ -82,7 +97,11 @@ __all__ = [
     "Worker",
     "Yield",
     "__version__",
+    "debounce_key",
     "forever_key",
+    "merge_key",
     "open_key",
     "queued_key",
+    "replace_key",
+    "throttle_key",
 ]

@@ -20,6 +20,7 @@
     │   ├── ExecRefused      it was not run, and the same call never will be
     │   ├── ExecFailed       it ran and ended badly; `receipt` tells how
     │   └── ExecLost         the connection to its exec server broke while it ran
+    ├── BatchNotFound        no batch has this id
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
@@ -131,6 +132,10 @@ class ExecFailed(ExecError):
 
 class ExecLost(ExecError):
     """The connection to the exec server broke while the command ran. It is killed there; how far it came is unknown."""
+
+
+class BatchNotFound(RotaError):
+    """No batch has this id."""
 
 
 class LeaseLost(RotaError):

@@ -97,7 +97,7 @@ async def test_s13_a_claim_and_a_look_stay_flat(store: Watched, monkeypatch: pyt
     assert store.marks == []
     assert await claims.take([ask]) == []
     # The look's first is whole, too, and sees that no lease ran out.
-    await claims.look(["work"])
+    await claims.look(["work"], full=[], grace_s=30.0)
     assert (store.marks, store.none_expired_s) == ((), None)
     assert store.pages > 10 * PAGES_MAX
     for _ in range(2):
@@ -105,7 +105,7 @@ async def test_s13_a_claim_and_a_look_stay_flat(store: Watched, monkeypatch: pyt
         # Time that a claim would take; the clock of this test stands still meanwhile.
         claims._marks._lines["work"].wholes.took_s = claims._looks.took_s = 5.0
         clock[0] += 1.0
-        seen = await claims.look(["work"])
+        seen = await claims.look(["work"], full=[], grace_s=30.0)
         assert (seen.next_due_s, seen.expired) == (None, False)
         assert store.marks
         assert store.none_expired_s == 1.0

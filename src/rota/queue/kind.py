@@ -37,6 +37,7 @@ class Kind:
         heartbeat_s: how often progress is written; at most half the lease.
         max_tries: tries before the job fails, 1 to 1,000.
         retry: how long to wait after a failed try.
+        ends_alone: each end is written in a commit of its own.
         payload_type: what the handler takes; Any for plain JSON values.
         limits: what holds for the kind on all servers together.
         cpu_bound: its jobs share the CPUs with those of all such kinds of the process; `limit` is their number.
@@ -51,6 +52,7 @@ class Kind:
     max_tries: int = MAX_TRIES
     retry: RetryWaits = field(default_factory=Fixed)
     isolation: Isolation = "auto"
+    ends_alone: bool = False
     payload_type: Any = Any
     limits: Limits = NO_LIMITS
     cpu_bound: bool = False

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from rota.ids import Holder
 from rota.io.clock import lease_clock
 from rota.queue.io.store import Store
-from rota.queue.job import Ask, ClaimedJob, Poll
+from rota.queue.job import Ask, ClaimedJob, Full, Poll
 from rota.queue.limits import last_turn
 from rota.queue.marks import Marks, Wholes
 
@@ -49,15 +49,18 @@ class Claims:
                 self._turns[ask.kind] = last_turn((job.tenant for job in jobs if job.kind == ask.kind), after=ask.after)
         return jobs
 
-    async def look(self, kinds: Sequence[str]) -> Poll:
-        """Asks what an idle worker needs to know. From time to time it looks at all of it, else at what is new."""
+    async def look(self, kinds: Sequence[str], *, full: Sequence[Full], grace_s: float) -> Poll:
+        """Asks what a worker needs to know; `Store.poll` has the arguments. From time to time it looks at all of it,
+        else at what is new."""
         sent_at = lease_clock()
         whole = self._looks.due(sent_at)
         none_expired_s = None if whole or self._none_expired_at is None else sent_at - self._none_expired_at
         seen = await self._store.poll(
             kinds,
             holder=self._holder,
-            marks=() if whole else self._marks.all(kinds, now=sent_at),
+            full=full,
+            grace_s=grace_s,
+            marks=() if whole else self._marks.all([*kinds, *(one.kind for one in full)], now=sent_at),
             none_expired_s=none_expired_s,
         )
         if whole:
