@@ -15,7 +15,7 @@ from tests.integration.test_readme import ROOT, SOURCE, blocks_of
 
 PAGE: Final = ROOT / "docs/guide/exec-servers.md"
 OPERATING: Final = ROOT / "docs/OPERATING.md"
-LOGGING: Final = ("commands", "keepers", "state")
+LOGGING: Final = ("commands", "exchange", "execserver", "keepers", "server", "state")
 
 
 def config() -> str:
@@ -60,4 +60,4 @@ def test_the_table_of_log_events_is_that_of_the_code() -> None:
             match node:
                 case ast.Call(func=ast.Attribute(ast.Name("log"), level), args=[ast.Constant(str(event))]):
                     found[event] = "error" if level == "exception" else level
-    assert first_cells("Logs of commands", OPERATING) == found
+    assert first_cells("Logs of exec servers", OPERATING) == found
