@@ -40,10 +40,11 @@ LINES: Final = (
     ),
     Line("grants", "cycles beside 10,000 parked : alone", "grants.cycles_parked", "grants.cycles_line"),
     Line(
-        "commands", "/bin/true in 2 slots : bare spawn loop", "commands.rota", "commands.bare1",
+        "commands", "/bin/true in 2 slots, WANT to DONE : bare spawn loop", "cycles.rota", "commands.bare1",
         bar=Bar("commands / bare spawn loop", 0.6),
     ),
-    Line("commands", "the same : bare loop, 2 at once", "commands.rota", "commands.bare2"),
+    Line("commands", "the same : bare loop, 2 at once", "cycles.rota", "commands.bare2"),
+    Line("commands", "the same without the wire : bare spawn loop", "commands.rota", "commands.bare1"),
     Line(
         "pipes", "stdin → cat → stdout : curl through nginx", "pipes.rota", "pipes.curl", unit="MiB/s",
         bar=Bar("pipes / curl through nginx", 0.5),
@@ -80,6 +81,7 @@ def plan(bystanders: Bystanders, given: argparse.Namespace, folder: Path) -> dic
         "book": [lambda: book.measure(bystanders, 2000 if given.quick else 50_000)],
         "grants": [lambda: grants.measure(bystanders, 0.3 if given.quick else 3.0)],
         "commands": [
+            lambda: works.cycles(bystanders, given.commands, folder),
             lambda: works.commands(bystanders, given.commands, folder / "scratch"),
             lambda: works.spawns(bystanders, given.commands, 1),
             lambda: works.spawns(bystanders, given.commands, 2),

@@ -13,15 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from websockets.asyncio.client import ClientConnection, connect
+
 from bench.machine import Bystanders
 from bench.report import Sample
 from rota.slots.config import read_exec_config
 from rota.slots.io.commands import Commands
 from rota.slots.io.pipes import Pipes
-from rota.slots.messages import Done, Job, Receipt, Work, encode, from_server
+from rota.slots.messages import Done, Error, Job, Offer, Receipt, Want, Work, encode, from_server
 
 TRUE: Final = '[services.true]\ncommand = ["/bin/true"]\n'
 SLOTS: Final = 2
+PARKED: Final = 6
+"""Wants of the client at once: enough that a slot never waits for the wire."""
 PIECE: Final = bytes(256 * 1024)
 HOST: Final = "127.0.0.1"
 NGINX: Final = """
@@ -67,6 +71,52 @@ async def commands(bystanders: Bystanders, count: int, folder: Path) -> list[Sam
     rate, others = count / (time.perf_counter() - begun), bystanders.share(since)
     await runner.stop()
     return [Sample("commands.rota", rate, others)]
+
+
+async def cycles(bystanders: Bystanders, count: int, folder: Path) -> list[Sample]:
+    """The same through `rota execserver` and a client's connection: WANT, OFFER, JOB, DONE, with a few wants parked."""
+    config, tells = folder / "exec.toml", folder / "address"
+    config.write_text(f"[waitgroups.default]\nprocesses = {SLOTS}\n{TRUE}")
+    line = [sys.executable, "-m", "rota.cli.main", "execserver", "--config", str(config), "--port", "0"]
+    tells.unlink(missing_ok=True)
+    server = await asyncio.create_subprocess_exec(*line, "--address-file", str(tells), stdout=subprocess.DEVNULL)
+    try:
+        while not tells.exists():
+            if server.returncode is not None:
+                raise NotMeasured("the exec server did not start")
+            await asyncio.sleep(0.05)
+        address = tells.read_text().strip().partition("://")[2]
+        async with connect(f"ws://{address}/broker", max_size=None) as wire:
+            await _cycle(wire, 40, "warm")
+            since, begun = bystanders.reading(), time.perf_counter()
+            await _cycle(wire, count, "job")
+            rate, others = count / (time.perf_counter() - begun), bystanders.share(since)
+    finally:
+        if server.returncode is None:
+            server.terminate()
+        await server.wait()
+    return [Sample("cycles.rota", rate, others)]
+
+
+async def _cycle(wire: ClientConnection, count: int, name: str) -> None:
+    async def want(number: int) -> None:
+        if number < count:
+            await wire.send(encode(Want(f"{name}-{number}", "true")), text=True)
+
+    for number in range(PARKED):
+        await want(number)
+    ended = 0
+    while ended < count:
+        match from_server(await wire.recv()):
+            case Offer(job_id):
+                await wire.send(encode(Job(job_id, Work())), text=True)
+            case Done(job_id, receipt):
+                if not receipt.ok:
+                    raise NotMeasured(f"/bin/true did not end well: {receipt}")
+                await want(ended + PARKED)
+                ended += 1
+            case Error(code, message):
+                raise NotMeasured(f"{code}: {message}")
 
 
 async def spawns(bystanders: Bystanders, count: int, at_once: int) -> list[Sample]:

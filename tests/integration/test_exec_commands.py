@@ -243,22 +243,31 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", place], check=True)
 
 
-async def test_a_full_scratch_disk_fails_what_needs_it_and_nothing_else(tiny_disk: Path) -> None:
+async def test_a_full_scratch_disk_fails_what_needs_it_and_nothing_else(tiny_disk: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "runs"
     async with bench(tiny_disk) as b:
         assert (await b.run("sh", ["true"])).ok
+        assert (await b.run("sh", ["chmod 755 ."])).ok
         # A command that fills the disk meets its own error, and its folder gives the room back.
         filled = await b.run("sh", ["head -c 1000000 /dev/zero > big"])
         assert filled.exit == 1
         assert filled.stderr_line is not None
         assert "No space" in filled.stderr_line
         await until(lambda: not list(tiny_disk.glob("*/*/big")), what="the room is back")
+        assert (await b.run("sh", ["true"])).ok
         for number in range(10):
             try:
                 (tiny_disk / f"other-{number}").touch()
             except OSError:
                 break
+        # One folder is there from before; a second one finds no room.
+        holds = b.start("sh", [f"touch {marker}; sleep 1000"])
+        job_id = b.last_id
+        await until(marker.exists, what="it runs")
         refused = await b.run("sh", ["true"])
         assert (refused.ended_by, refused.retryable) == ("refused", True)
+        b.commands.cancel(job_id)
+        assert (await holds).ended_by == "cancelled"
         assert refused.error is not None
         assert "No space left" in refused.error
         for path in tiny_disk.glob("other-*"):

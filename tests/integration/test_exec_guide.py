@@ -2,10 +2,11 @@
 
 import ast
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
-from rota.slots.config import read_exec_config
+from rota.slots.config import ServerSection, read_exec_config
 from rota.slots.messages import EndedBy
 from rota.slots.service import Limits
 from rota.slots.template import KINDS
@@ -14,7 +15,7 @@ from tests.integration.test_readme import ROOT, SOURCE, blocks_of
 
 PAGE: Final = ROOT / "docs/guide/exec-servers.md"
 OPERATING: Final = ROOT / "docs/OPERATING.md"
-LOGGING: Final = ("commands", "keepers", "state")
+LOGGING: Final = ("commands", "exchange", "execserver", "keepers", "server", "state")
 
 
 def config() -> str:
@@ -24,9 +25,8 @@ def config() -> str:
 def first_cells(heading: str, page: Path = PAGE) -> dict[str, str]:
     """The first and the second cell of each row of a section's table."""
     section = page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return dict(
-        re.findall(r"^\| `([^|]+?)` ?(?:,[^|]*)?\| ([^|]*) \|", section.replace(r"\|", "/"), flags=re.MULTILINE)
-    )
+    rows = re.findall(r"^\| `([^|]+?)`[^|]*\|([^|]*)\|", section.replace(r"\|", "/"), flags=re.MULTILINE)
+    return {first: second.strip() for first, second in rows}
 
 
 async def test_its_file_is_taken_and_a_service_of_it_runs(tmp_path: Path) -> None:
@@ -47,6 +47,8 @@ def test_its_tables_are_those_of_the_code() -> None:
     assert float(said["stall_s"]) == limits.stall_s
     assert float(said["grace_s"]) == limits.grace_s
     assert said["stdout_max"] == f"{limits.stdout_bytes_max // 1024**3} GiB"
+    keys = {"host": "listen", "port": "listen", "tls_key": "tls_cert"}
+    assert set(first_cells("The server")) - {"key"} == {keys.get(at.name, at.name) for at in fields(ServerSection)}
     assert {kind.split()[0] for kind in first_cells("Arguments")} == set(KINDS.split(", "))
     assert set(first_cells("Receipts")) - {"ended_by"} == {ended_by.value for ended_by in EndedBy}
 
@@ -58,4 +60,4 @@ def test_the_table_of_log_events_is_that_of_the_code() -> None:
             match node:
                 case ast.Call(func=ast.Attribute(ast.Name("log"), level), args=[ast.Constant(str(event))]):
                     found[event] = "error" if level == "exception" else level
-    assert first_cells("Logs of commands", OPERATING) == found
+    assert first_cells("Logs of exec servers", OPERATING) == found

@@ -172,6 +172,29 @@ async def test_a_head_and_a_range_do_not_use_a_source_up() -> None:
         await pipes.stop()
 
 
+async def test_of_many_at_once_exactly_one_is_served() -> None:
+    pipes = Pipes()
+    await pipes.start()
+    try:
+        go_on = asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield b"begun"
+            await go_on.wait()
+
+        source = pipes.source(slow())
+        asked = [asyncio.ensure_future(ask(pipes, get(source.path))) for _ in range(10)]
+        refused = 0
+        async with asyncio.timeout(PATIENCE_S):
+            for answer in asyncio.as_completed(asked):
+                refused += status(await answer) == 404
+                if refused == 9:
+                    go_on.set()
+        assert sorted(status(answer.result()) for answer in asked) == [200] + [404] * 9
+    finally:
+        await pipes.stop()
+
+
 def strip_date(answer: bytes) -> bytes:
     return re.sub(rb"Date: [^\r]*\r\n", b"", answer)
 

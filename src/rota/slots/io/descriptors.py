@@ -35,17 +35,24 @@ class Drain:
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(descriptor, self._readable)
 
-    def _readable(self) -> None:
+    def _readable(self) -> bool:
+        """Reads once; whether there was something."""
         try:
             data = os.read(self._descriptor, READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
             data = b""
         if data:
             self._take(data)
         else:
             self.close()
+        return bool(data)
+
+    def finish(self) -> None:
+        """Reads what is there now, without waiting for the loop: after the command that is usually all."""
+        while not self.ended.done() and self._readable():
+            pass
 
     def close(self) -> None:
         """Reads no more; safe to repeat."""

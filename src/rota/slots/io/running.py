@@ -229,18 +229,20 @@ class Running:
 
     async def _close(self, outflow: "asyncio.Task[None] | Drain", stderr: Drain) -> None:
         """Waits for the ends of both outputs. A stream may take its time, as long as the limits let it."""
-        waiting: set[asyncio.Future[None]] = {stderr.ended}
+        stderr.finish()
+        drains = [stderr]
         if isinstance(outflow, Drain):
-            waiting.add(outflow.ended)
+            outflow.finish()
+            drains.append(outflow)
         else:
             flows: set[asyncio.Future[None]] = {outflow, self._stopping}
             await asyncio.wait(flows, return_when=asyncio.FIRST_COMPLETED)
-        _, held_open = await asyncio.wait(waiting, timeout=LINGER_S)
-        if held_open:
-            stderr.close()
-        if isinstance(outflow, Drain):
-            outflow.close()
-        elif not outflow.done():
+        open_yet = [drain.ended for drain in drains if not drain.ended.done()]
+        if open_yet:
+            await asyncio.wait(open_yet, timeout=LINGER_S)
+        for drain in drains:
+            drain.close()
+        if isinstance(outflow, asyncio.Task) and not outflow.done():
             await asyncio.wait({outflow}, timeout=LINGER_S)
             outflow.cancel()
             await asyncio.wait({outflow})
@@ -262,7 +264,7 @@ class Running:
 
 
 def _pipes(*, with_stdin: bool) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-    """Pipes for stdout, stderr and stdin; without one for stdin, nothing to read and -1. All of them, or OSError."""
+    """Pipes for stdout, stderr and stdin, or nothing to read in place of the last. All of them, or OSError."""
     opened: list[int] = []
     try:
         opened += os.pipe()
