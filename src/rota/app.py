@@ -9,18 +9,21 @@ await app.enqueue(thumbnail, Thumbnail("a.mp4"), conn=conn)
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from rota import settings as settings_module
+from rota.commands import Args, Call, Completed, ExecServers, Options, Run, Stdin
 from rota.errors import EnqueueError, SettingsError
 from rota.ids import BatchId, JobId
 from rota.io import migrate
+from rota.io.commands import run_whole
+from rota.io.cpus import cpu_count
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import Database, Target, statement
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
@@ -29,11 +32,13 @@ from rota.queue.io.batches import Batch
 from rota.queue.io.store import Store, many_jobs, one_job
 from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import BatchStatus, Dedupe, Enqueued, EnqueuedBatch, NewJob, State
-from rota.queue.kind import Isolation, Kind
+from rota.queue.kind import EXEC_LIMIT, Isolation, Kind
+from rota.queue.limits import Limits, Rate
 from rota.queue.new_job import KIND_NAME, check_priority, check_times, describe
 from rota.queue.payload import check_text
 from rota.queue.retry import Fixed, RetryWaits
-from rota.settings import Settings
+from rota.settings import LIMIT_TABLES, Settings
+from rota.slots.io.from_settings import client_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 KindOrHandler = str | Callable[..., Any]
@@ -62,6 +67,7 @@ class App:
         self._kinds: dict[Callable[..., Any], str] = {}
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
+        self._exec_servers: ExecServers | None = None
         self._starting = asyncio.Lock()
         self.sync = SyncApp(self)
 
@@ -85,12 +91,18 @@ class App:
         name: str | None = None,
         /,
         *,
-        limit: int | None = None,
+        limit: int | Literal["cpu"] | None = None,
+        fleet_limit: int | None = None,
+        tenant_limit: int | None = None,
+        fair: bool = False,
+        rate: Rate | None = None,
+        urgent_priority: int | None = None,
         lease_s: float | None = None,
         heartbeat_s: float | None = None,
         max_tries: int | None = None,
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
+        exec: Sequence[str] = (),
         ends_alone: bool = False,
         payload: Any = Any,
     ) -> Callable[[Function], Function]: ...
@@ -100,12 +112,18 @@ class App:
         name: str | Callable[..., Any] | None = None,
         /,
         *,
-        limit: int | None = None,
+        limit: int | Literal["cpu"] | None = None,
+        fleet_limit: int | None = None,
+        tenant_limit: int | None = None,
+        fair: bool = False,
+        rate: Rate | None = None,
+        urgent_priority: int | None = None,
         lease_s: float | None = None,
         heartbeat_s: float | None = None,
         max_tries: int | None = None,
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
+        exec: Sequence[str] = (),
         ends_alone: bool = False,
         payload: Any = Any,
     ) -> Any:
@@ -113,14 +131,22 @@ class App:
 
         Args:
             name: the kind; else the function's name.
-            limit: jobs of this kind at once in one worker process; 0 keeps it off.
-                Settings (ROTA_LIMIT_<KIND>) go first.
+            limit: jobs of this kind at once in one worker process; 0 keeps it off. `"cpu"`: as many as the process
+                may use CPUs, shared with the other kinds that say so. Settings (ROTA_LIMIT_<KIND>) go first.
+            fleet_limit: jobs of this kind at once on all servers together. Settings (ROTA_FLEET_LIMIT_<KIND>) go first.
+            tenant_limit: jobs of one tenant in this kind at once on all servers together; tenants then take turns.
+            fair: tenants take turns: one job of each that has any. Priority orders the jobs of one tenant.
+            rate: `rota.Rate(100, per_s=60)`: at most so many jobs start in any so many seconds, on all servers.
+            urgent_priority: with `limit="cpu"`: jobs of this priority and above may also take the quarter of the CPUs
+                that is kept for them.
             lease_s: how long a job may go without progress, in seconds.
             heartbeat_s: how often its progress is written; at most half the lease.
             max_tries: tries before it fails.
             retry: how long to wait after a failed try: `rota.Fixed(…)`, `rota.Exponential(…)`.
             isolation: `process` runs a plain function in a child process that can be killed; `auto` runs an async one
                 in the event loop and a plain one in a thread.
+            exec: the services of exec servers that its jobs need. Jobs are claimed only while each is offered, and no
+                more than this worker's share of their slots.
             ends_alone: each end is a commit of its own, not one of a batch: it is durable sooner, and costs more.
             payload: the type to decode into; else the annotation of the second parameter.
 
@@ -141,6 +167,8 @@ class App:
                 {
                     "limit": limit, "lease_s": lease_s, "heartbeat_s": heartbeat_s, "max_tries": max_tries,
                     "retry": retry, "isolation": isolation, "ends_alone": ends_alone, "payload_type": payload,
+                    "limits": Limits(fleet_limit, tenant_limit, fair, rate), "urgent_priority": urgent_priority,
+                    "exec": (exec,) if isinstance(exec, str) else tuple(exec),
                 },
             )  # fmt: skip
             self._kinds[function] = kind
@@ -173,10 +201,18 @@ class App:
         for name, (function, options) in self._functions.items():
             own = {key: value for key, value in options.items() if value is not None}
             lease_s = own.get("lease_s", settings.lease_s)
+            limit, fleet = (settings_module.limit_of(settings, name, table=table) for table in LIMIT_TABLES)
+            if limit is not None:
+                own.pop("urgent_priority", None)
+                own["limit"] = limit
+            if own.get("limit") == "cpu":
+                own |= {"limit": cpu_count(), "cpu_bound": True}
+            if fleet is not None:
+                own["limits"] = replace(own["limits"], fleet=fleet)
             kind = Kind(
                 name=name,
                 **{
-                    "limit": settings.limit,
+                    "limit": EXEC_LIMIT if own.get("exec") else settings.limit,
                     "lease_s": lease_s,
                     # A short lease brings its heartbeat with it, unless the kind says otherwise.
                     "heartbeat_s": min(settings.heartbeat_s, lease_s / 3),
@@ -185,8 +221,7 @@ class App:
                     **own,
                 },
             )
-            limit = settings_module.limit_of(settings, name)
-            handlers[name] = make_handler(function, kind=kind if limit is None else replace(kind, limit=limit))
+            handlers[name] = make_handler(function, kind=kind)
         unknown = settings_module.unknown_limits(settings, list(handlers))
         if unknown:
             known = ", ".join(sorted(handlers)) or "none"
@@ -234,6 +269,8 @@ class App:
 
     async def stop(self) -> None:
         """Closes what was opened."""
+        if self._exec_servers is not None:
+            await self._exec_servers.stop()
         database, self._database = self._database, None
         if database is not None:
             await database.stop()
@@ -429,6 +466,34 @@ class App:
         store = await self.store()
         return (await store.move([job_id], priority=priority, run_after=run_after, delay_s=delay_s)).get(job_id)
 
+    # Commands on exec servers
+
+    @property
+    def exec_servers(self) -> ExecServers:
+        """The exec servers of this program. It connects to them when one is first needed.
+
+        Raises: SettingsError if none is set.
+        """
+        if self._exec_servers is None:
+            self._exec_servers = client_of(self.settings)
+        return self._exec_servers
+
+    def use_exec_servers(self, servers: ExecServers) -> None:
+        """Has commands run by something else than the exec servers of the settings, as tests do; before the first."""
+        self._exec_servers = servers
+
+    def exec(
+        self, service: str, args: Args = (), *, stdin: Stdin | None = None, **options: Unpack[Options]
+    ) -> AbstractAsyncContextManager[Run]:
+        """Runs a declared command in a slot of an exec server, outside of any job; see `Context.exec`."""
+        return self.exec_servers.exec(Call(service, args, stdin, **options))
+
+    def run(
+        self, service: str, args: Args = (), *, input: Stdin | None = None, **options: Unpack[Options]
+    ) -> Awaitable[Completed]:
+        """Runs a command whole, for small work: `(await app.run("ocr", input=page)).output`; see `Context.run`."""
+        return run_whole(self.exec_servers, Call(service, args, input, **options))
+
     # Working
 
     def worker(self, *, ends_process: bool = False) -> Worker:
@@ -443,7 +508,7 @@ class App:
         if not handlers:
             raise SettingsError("This app has no handlers: there is nothing to work on. Decorate one with @app.job.")
         settings = self.settings
-        return Worker(
+        worker = Worker(
             handlers,
             target=replace(self.target, application="rota worker"),
             options=WorkerOptions(
@@ -454,7 +519,24 @@ class App:
                 cancel_grace_s=settings.cancel_grace_s,
                 ends_process=ends_process,
             ),
+            commands=lambda: self.exec_servers,
         )
+        self._bind_to_exec_servers(worker)
+        return worker
+
+    def _bind_to_exec_servers(self, worker: Worker) -> None:
+        """Kinds that need exec servers are claimed by the worker's share of what those have."""
+        services = {name: handler.kind.exec for name, handler in self.handlers.items() if handler.kind.exec}
+        if not services:
+            return
+        servers = self.exec_servers
+        for name in services:
+
+            def allowance(kind: str = name) -> int:
+                return worker.running.get(kind, 0) + servers.room(kind, services=services, running=worker.running)
+
+            worker.allow(name, allowance)
+        servers.watch(worker.look_again)
 
     def _name_of(self, kind: KindOrHandler) -> str:
         if isinstance(kind, str):

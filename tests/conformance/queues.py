@@ -236,5 +236,5 @@ def plain(text: str | None) -> str | None:
 
 async def empty(database: Database) -> None:
     """Removes all that tests have written."""
-    for table in ("open_jobs", "ended_jobs", "forever_keys", "throttle_keys", "batches", "waiting"):
+    for table in ("open_jobs", "ended_jobs", "forever_keys", "throttle_keys", "batches", "waiting", "starts"):
         await database.fetch(f"DELETE FROM rota.{table}")

@@ -14,10 +14,11 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.ids import BatchId, JobId
 from rota.lease import Lease
+from rota.queue.limits import NO_LIMITS, Limits
 
 
 class State(StrEnum):
@@ -182,12 +183,20 @@ class Full(Struct, frozen=True, gc=False):
 
 
 class Ask(Struct, frozen=True, gc=False):
-    """What a claim wants of one kind."""
+    """What a claim wants of one kind. `lowest`: no job of a lower priority; `after`: the tenant whose turn was the
+    last, where tenants take turns."""
 
     kind: str
     free: int
     lease_s: float
     max_tries: int
+    lowest: int | None = None
+    limits: Limits = NO_LIMITS
+    after: str | None = None
+
+    def behind(self, tenant: str | None) -> "Ask":
+        """The same, behind that tenant's turn."""
+        return structs.replace(self, after=tenant)
 
 
 class ClaimedJob(Struct, frozen=True, gc=False):
@@ -244,13 +253,15 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class Release(Struct, frozen=True, gc=False):
-    """A return to the queue that counts no try. `wait_s` None keeps run_after and with it the place in line."""
+    """A return to the queue that counts no try. `wait_s` None keeps run_after and with it the place in line.
+    `unstart_s`: the job has not begun, and its kind's rate, per so many seconds, counts it no longer."""
 
     lease: Lease
     wait_s: float | None = None
     reason: str | None = None
     keyed: bool = False
     progress: str | None = None
+    unstart_s: float | None = None
     alone: bool = False
 
 

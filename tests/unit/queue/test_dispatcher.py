@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.errors import PayloadError
+from rota.errors import ExecRefused, NoSlot, PayloadError
 from rota.ids import JobId
 from rota.lease import Lease, Loss
 from rota.queue.dispatcher import (
@@ -28,6 +28,7 @@ from rota.queue.dispatcher import (
     failed_try,
     give_back,
     not_committed,
+    raised,
     settle,
     stopped,
     unfit,
@@ -303,6 +304,24 @@ def test_an_error_in_one_line() -> None:
 
 def test_an_error_that_was_never_raised_has_no_place() -> None:
     assert describe_error(TimeoutError("slow")) == "TimeoutError: slow"
+
+
+def test_a_handler_that_lets_no_slot_through_sends_its_job_back_without_a_try() -> None:
+    write = raised(claimed(), kind=KIND, error=NoSlot("No slot came.", after_s=60.0), random=Random(1))
+    assert write == Release(LEASE, wait_s=60.0, reason="No slot came.", keyed=False)
+
+
+def test_a_command_that_never_fits_fails_its_job_at_once() -> None:
+    write = raised(claimed(), kind=KIND, error=ExecRefused("no such argument"), random=Random(1))
+    assert isinstance(write, Finish)
+    assert (write.outcome, write.error) == (Outcome.FAILED, "ExecRefused: no such argument")
+
+
+def test_any_other_error_is_a_failed_try() -> None:
+    error = ValueError("odd")
+    assert raised(claimed(), kind=KIND, error=error, random=Random(1)) == failed_try(
+        claimed(), kind=KIND, error="ValueError: odd", random=Random(1)
+    )
 
 
 # --- flow ---

@@ -36,6 +36,7 @@ from rota.queue.job import (
     State,
     Swept,
 )
+from rota.queue.marks import Mark
 from rota.queue.payload import encode
 
 CANCEL_GRACE_S: Final = 30.0
@@ -98,20 +99,57 @@ class Store:
         rows = await self._fetch("enqueue_many.sql", *many_jobs(jobs, now=now), conn=conn)
         return [Enqueued(JobId(row["id"]), row["created"]) for row in rows]
 
-    async def claim(self, asks: Sequence[Ask], *, holder: Holder, now: datetime | None = None) -> list[ClaimedJob]:
-        """Takes due jobs of the kinds asked for, in the queue's order."""
+    async def claim(
+        self, asks: Sequence[Ask], *, holder: Holder, marks: Sequence[Mark] = (), now: datetime | None = None
+    ) -> list[ClaimedJob]:
+        """Takes due jobs of the kinds asked for, in the queue's order; where there is a mark, those behind it."""
         rows = await self._fetch(
             "claim.sql",
             [ask.kind for ask in asks],
             [ask.free for ask in asks],
             [ask.lease_s for ask in asks],
             [ask.max_tries for ask in asks],
+            [ask.lowest for ask in asks],
+            *_columns(marks),
             holder,
             now,
         )
-        claimed = [_claimed(row) for row in rows]
-        claimed.sort(key=lambda job: job.order)
-        return claimed
+        return _in_order(rows)
+
+    async def claim_turns(
+        self, asks: Sequence[Ask], *, holder: Holder, now: datetime | None = None
+    ) -> list[ClaimedJob]:
+        """The same for kinds that have limits beyond one server."""
+        ordered = sorted(asks, key=lambda ask: ask.kind)
+        limits = [ask.limits for ask in ordered]
+        rows = await self._fetch(
+            "claim_turns.sql",
+            [ask.kind for ask in ordered],
+            [ask.free for ask in ordered],
+            [ask.lease_s for ask in ordered],
+            [ask.max_tries for ask in ordered],
+            [ask.lowest for ask in ordered],
+            [limit.fleet for limit in limits],
+            [limit.tenant for limit in limits],
+            [limit.by_turns for limit in limits],
+            [ask.after for ask in ordered],
+            [None if limit.rate is None else limit.rate.count for limit in limits],
+            [None if limit.rate is None else limit.rate.per_s for limit in limits],
+            holder,
+            now,
+        )
+        return _in_order(rows)
+
+    async def unstart(self, leases: Iterable[Lease], *, per_s: float) -> list[JobId]:
+        """Takes back that jobs of a kind with a rate per so many seconds started; for jobs that are given back unbegun.
+
+        Returns: those whose start no longer counts; once each.
+        """
+        ordered = sorted(leases)
+        rows = await self._fetch(
+            "unstart.sql", [lease.job_id for lease in ordered], [lease.epoch for lease in ordered], per_s
+        )
+        return [JobId(row["id"]) for row in rows]
 
     async def renew(self, renewals: Iterable[Renewal], *, now: datetime | None = None) -> dict[JobId, bool]:
         """Extends leases; the ids of those that hold, each with whether somebody asked to cancel the job."""
@@ -200,9 +238,12 @@ class Store:
 
     async def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
         """Returns jobs to the queue without counting the try; answers like `finish`."""
+        ordered = sorted(releases, key=_id_of)
+        for per_s in {one.unstart_s for one in ordered if one.unstart_s is not None}:
+            await self.unstart((one.lease for one in ordered if one.unstart_s == per_s), per_s=per_s)
         returns = [
             Return(release.lease, False, release.wait_s, release.reason, release.progress, release.keyed)
-            for release in sorted(releases, key=_id_of)
+            for release in ordered
         ]
         return await self._return(returns, now=now)
 
@@ -348,9 +389,12 @@ class Store:
         holder: Holder,
         full: Sequence[Full] = (),
         grace_s: float = CANCEL_GRACE_S,
+        marks: Sequence[Mark] = (),
+        none_expired_s: float | None = None,
         now: datetime | None = None,
     ) -> Poll:
-        """What a server needs to know; writes nothing."""
+        """What a server needs to know; writes nothing. With marks, and the seconds since when no lease had run out, it
+        looks at what comes behind."""
         row = (
             await self._fetch(
                 "poll.sql",
@@ -360,6 +404,8 @@ class Store:
                 [one.kind for one in full],
                 [one.lowest for one in full],
                 [one.running for one in full],
+                *_columns(marks),
+                none_expired_s,
                 now,
             )
         )[0]
@@ -508,6 +554,22 @@ def _claimed(row: Sequence[Any]) -> ClaimedJob:
         progress,
         trace,
     )
+
+
+def _columns(marks: Sequence[Mark]) -> tuple[list[Any], ...]:
+    return (
+        [mark.kind for mark in marks],
+        [mark.priority for mark in marks],
+        [mark.run_after for mark in marks],
+        [mark.job_id for mark in marks],
+        [mark.age_s for mark in marks],
+    )
+
+
+def _in_order(rows: Iterable[Sequence[Any]]) -> list[ClaimedJob]:
+    claimed = [_claimed(row) for row in rows]
+    claimed.sort(key=lambda job: job.order)
+    return claimed
 
 
 def _swept(row: Mapping[str, Any]) -> Swept:
