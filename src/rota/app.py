@@ -29,7 +29,10 @@ from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import Dedupe, Enqueued, NewJob, State
 from rota.queue.kind import Isolation, Kind
 from rota.queue.payload import check_text, encode
+from rota.queue.periodic import INTERVAL_S_MAX, Cron, Declared, Every, Schedule
+from rota.queue.periodic import check as check_schedule
 from rota.queue.retry import Fixed, RetryWaits
+from rota.queue.role import kinds_of
 from rota.settings import Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -58,6 +61,7 @@ class App:
         self._given = settings
         self._functions: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {}
         self._kinds: dict[Callable[..., Any], str] = {}
+        self._passes: dict[str, Declared] = {}
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
         self._starting = asyncio.Lock()
@@ -90,6 +94,7 @@ class App:
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
         payload: Any = Any,
+        role: str | None = None,
     ) -> Callable[[Function], Function]: ...
 
     def job(
@@ -104,6 +109,7 @@ class App:
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
         payload: Any = Any,
+        role: str | None = None,
     ) -> Any:
         """Makes a function the handler of a kind; the function itself stays as it is.
 
@@ -118,6 +124,7 @@ class App:
             isolation: `process` runs a plain function in a child process that can be killed; `auto` runs an async one
                 in the event loop and a plain one in a thread.
             payload: the type to decode into; else the annotation of the second parameter.
+            role: the servers that take it, besides those with the role `all`; else `default`.
 
         Raises: SettingsError if two functions want the same kind; other faults show when the app is first used.
         """
@@ -136,12 +143,75 @@ class App:
                 {
                     "limit": limit, "lease_s": lease_s, "heartbeat_s": heartbeat_s, "max_tries": max_tries,
                     "retry": retry, "isolation": isolation, "payload_type": payload,
+                    "role": role,
                 },
             )  # fmt: skip
             self._kinds[function] = kind
             if payload is not Any:
                 setattr(function, PAYLOAD_TYPE, payload)
             self.__dict__.pop("handlers", None)
+            return function
+
+        return register
+
+    def every(
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        name: str | None = None,
+        priority: int = 0,
+        first_after_s: float | None = None,
+        **options: Any,
+    ) -> Callable[[Function], Function]:
+        """Makes a function the handler of a pass: work that runs once in each interval, on all servers together.
+
+        Args:
+            days, hours, minutes, seconds: the interval, of elapsed time: 1 second to ten years in all.
+            name: of the pass, and the kind of its runs; else the function's name.
+            priority: of its runs.
+            first_after_s: when it runs for the first time after it is new; else after one interval.
+            options: as for `job`; `limit` is 1 unless given.
+
+        Raises: SettingsError for an interval that cannot work; as `job`.
+        """
+        interval_s = days * 86_400 + hours * 3600 + minutes * 60 + seconds
+        return self._pass(Every(interval_s), name, options, priority=priority, first_after_s=first_after_s)
+
+    def cron(
+        self, line: str, *, tz: str = "UTC", name: str | None = None, priority: int = 0, **options: Any
+    ) -> Callable[[Function], Function]:
+        """Makes a function the handler of a pass by a cron line, by the clocks of a time zone.
+
+        Args:
+            line: minute, hour, day, month and weekday, such as `0 3 * * *`.
+            tz: a time zone such as `Europe/Berlin`.
+            name: of the pass, and the kind of its runs; else the function's name.
+            priority: of its runs.
+            options: as for `job`; `limit` is 1 unless given.
+
+        Raises: SettingsError for a line or a time zone that is none; as `job`.
+        """
+        return self._pass(Cron(" ".join(str(line).split()), tz), name, options, priority=priority)
+
+    def _pass(
+        self,
+        schedule: Schedule,
+        name: str | None,
+        options: Mapping[str, Any],
+        *,
+        priority: int,
+        first_after_s: float | None = None,
+    ) -> Callable[[Function], Function]:
+        def register(function: Function) -> Function:
+            kind = str(name or getattr(function, "__name__", ""))
+            check_schedule(schedule, name=kind)
+            if first_after_s is not None and not 0 <= first_after_s <= INTERVAL_S_MAX:
+                raise SettingsError(f"The pass {kind!r} has first_after_s={first_after_s!r}: give 0 seconds or more.")
+            self.job(kind, **{"limit": 1, **options})(function)
+            self._passes[kind] = Declared(str(schedule), priority, first_after_s)
             return function
 
         return register
@@ -167,6 +237,7 @@ class App:
             lease_s = own.get("lease_s", settings.lease_s)
             kind = Kind(
                 name=name,
+                runs_pass=name in self._passes,
                 **{
                     "limit": settings.limit,
                     "lease_s": lease_s,
@@ -358,8 +429,10 @@ class App:
         if not handlers:
             raise SettingsError("This app has no handlers: there is nothing to work on. Decorate one with @app.job.")
         settings = self.settings
+        roles = {name: handler.kind.role for name, handler in handlers.items()}
+        taken = kinds_of(settings.role, kinds=roles, table=settings.roles)
         return Worker(
-            handlers,
+            {name: handler for name, handler in handlers.items() if name in taken},
             target=replace(self.target, application="rota worker"),
             options=WorkerOptions(
                 poll_s=settings.poll_s,
@@ -367,6 +440,9 @@ class App:
                 keep_s=settings.keep_days * 86_400,
                 job_pool_size=settings.job_pool_size,
                 ends_process=ends_process,
+                role=", ".join(settings.role),
+                settings_digest=settings_module.digest(settings),
+                passes=self._passes,
             ),
         )
 

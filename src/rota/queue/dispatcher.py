@@ -20,6 +20,7 @@ from rota.queue import job as jobs
 from rota.queue.child_messages import Ended, outcome_of
 from rota.queue.job import Ask, ClaimedJob, Finish, Outcome, Release, Scope
 from rota.queue.kind import Kind
+from rota.queue.pause import Paused
 from rota.queue.payload import cut_text, encode
 
 CLAIM_MAX: Final = 1000
@@ -40,6 +41,8 @@ class Slots:
     running: dict[str, int] = field(default_factory=dict)
     open: bool = True
     """False once the worker takes no new work."""
+    paused: Paused | None = None
+    """What nobody may claim for now; None until that is known."""
 
     def asks(self) -> list[Ask]:
         """What to claim now: each kind with a free slot, in all about CLAIM_MAX jobs.
@@ -61,7 +64,9 @@ class Slots:
         return [name for name in self.kinds if self._free(name) > 0]
 
     def _free(self, name: str) -> int:
-        return self.kinds[name].limit - self.running.get(name, 0) if self.open else 0
+        if not self.open or self.paused is None or self.paused.holds(name):
+            return 0
+        return self.kinds[name].limit - self.running.get(name, 0)
 
     def roomy(self, kind: str) -> bool:
         """Whether at least half of a whole claim of this kind has room: smaller claims cost more for each job."""
@@ -196,6 +201,13 @@ def with_progress(write: Finish | Release, progress: Any | None) -> Finish | Rel
     if progress is None:
         return write
     return structs.replace(write, progress=encode(progress, what="progress"))
+
+
+def of_pass(write: Finish | Release, kind: Kind) -> Finish | Release:
+    """The same, with the next run of the pass if it ends a run of one, however it ended."""
+    if not kind.runs_pass or not isinstance(write, Finish) or write.outcome is Outcome.RETRY:
+        return write
+    return structs.replace(write, follows=kind.name, keyed=True)
 
 
 def describe_error(error: BaseException) -> str:

@@ -148,7 +148,8 @@ class Outcome(StrEnum):
 
 class Finish(Struct, frozen=True, gc=False):
     """The end of a try. `result` and `progress` are JSON text (None: what is stored stays); `wait_s` counts for RETRY.
-    `keyed`: the job has a queued-scope key."""
+    `keyed`: it goes apart from the others, because the job has a queued-scope key or is the run of a pass. `follows`:
+    the pass whose next run is written in the same transaction."""
 
     lease: Lease
     outcome: Outcome
@@ -157,6 +158,7 @@ class Finish(Struct, frozen=True, gc=False):
     wait_s: float = 0.0
     keyed: bool = False
     progress: str | None = None
+    follows: str | None = None
 
 
 class Release(Struct, frozen=True, gc=False):
@@ -181,11 +183,12 @@ class Swept(Struct, frozen=True, gc=False):
 
 class Poll(Struct, frozen=True, gc=False):
     """What an idle server sees: seconds until the next job is due (0 or less: now; None: nothing waits), whether a
-    lease ran out, and which of its jobs somebody wants stopped."""
+    lease ran out, which of its jobs somebody wants stopped, and what is paused (`kind:thumbnail`, `all:`)."""
 
     next_due_s: float | None
     expired: bool
     cancels: tuple[JobId, ...]
+    paused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from rota.errors import SettingsError
 from rota.queue.payload import check_text
 from rota.queue.retry import Fixed, RetryWaits
+from rota.queue.role import ALL_ROLES, DEFAULT_ROLE, is_role
 
 Isolation = Literal["auto", "async", "thread", "process"]
 """Where a handler runs: in the worker's event loop, in a thread of it, or in a child process that can be killed."""
@@ -35,6 +36,8 @@ class Kind:
         max_tries: tries before the job fails, 1 to 1,000.
         retry: how long to wait after a failed try.
         payload_type: what the handler takes; Any for plain JSON values.
+        role: the servers that take it, besides those that take all: see `rota.queue.role`.
+        runs_pass: its jobs are the runs of the pass of this name.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Kind:
     retry: RetryWaits = field(default_factory=Fixed)
     isolation: Isolation = "auto"
     payload_type: Any = Any
+    role: str = DEFAULT_ROLE
+    runs_pass: bool = False
 
     def check(self) -> None:
         """Refuses settings that cannot work.
@@ -64,6 +69,10 @@ class Kind:
             (
                 self.isolation in ("auto", "async", "thread", "process"),
                 f"has isolation={self.isolation!r}; give async, thread or process",
+            ),
+            (
+                is_role(self.role),
+                f"has role={self.role!r}; give a name of lower-case letters, digits, _ and -, other than {ALL_ROLES!r}",
             ),
             (
                 callable(getattr(self.retry, "wait_s", None)),

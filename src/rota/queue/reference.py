@@ -38,7 +38,9 @@ from rota.queue.job import (
     State,
     Swept,
 )
+from rota.queue.pause import PauseScope
 from rota.queue.payload import encode
+from rota.queue.reference_fleet import ReferenceFleet
 
 CANCEL_GRACE_S: Final = 30.0
 DELAY_S_MAX: Final = 3_155_760_000.0
@@ -47,7 +49,7 @@ LAST_TRY: Final = "The lease ran out on the last try"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Reference:
+class Reference(ReferenceFleet):
     """The queue in memory.
 
     Args:
@@ -60,6 +62,7 @@ class Reference:
     """
 
     def __init__(self, *, clock: Callable[[], datetime], random: Random) -> None:
+        super().__init__()
         self.notices: list[str] = []
         self._clock = clock
         self._random = random
@@ -127,8 +130,13 @@ class Reference:
         """Takes due jobs of the kinds asked for (each kind once), in the queue's order."""
         at = self._at(now)
         claimed = []
+        paused = self._paused_tenants(at)
         for ask in asks:
-            due = [row for row in self._queued() if row.kind == ask.kind and row.run_after <= at]
+            due = [
+                row
+                for row in self._queued()
+                if row.kind == ask.kind and row.run_after <= at and row.tenant not in paused
+            ]
             for row in sorted(due, key=_place_in_line)[: ask.free]:
                 leased = self._write(
                     row,
@@ -172,6 +180,8 @@ class Reference:
             else:
                 result = None if retries else finish.result
                 self._end(row, state, at, last_error=error, progress=progress, result=result)
+            if finish.follows is not None and state is not State.QUEUED:
+                self._follow(finish.follows, at)
             written[row.id] = state
         return written
 
@@ -265,7 +275,10 @@ class Reference:
     ) -> Poll:
         """What an idle server needs to know; writes nothing."""
         at = self._at(now)
-        next_due = min((row.run_after for row in self._queued() if row.kind in kinds), default=None)
+        paused = self._paused_tenants(at)
+        next_due = min(
+            (row.run_after for row in self._queued() if row.kind in kinds and row.tenant not in paused), default=None
+        )
         asked_before = _after(at, -grace_s)
         return Poll(
             next_due_s=None if next_due is None else (next_due - at).total_seconds(),
@@ -278,6 +291,9 @@ class Reference:
                 sorted(
                     row.id for row in self._open.values() if row.cancel_asked_at is not None and row.leased_by == holder
                 )
+            ),
+            paused=tuple(
+                f"{pause.scope}:{pause.name}" for pause in self.pauses(now=at) if pause.scope is not PauseScope.TENANT
             ),
         )
 
@@ -410,9 +426,6 @@ class Reference:
         rows = self._open.values() if dedupe.scope is Scope.OPEN else self._queued()
         return next((row.id for row in rows if (row.dedupe_key, row.dedupe_scope) == (dedupe.key, dedupe.scope)), None)
 
-    def _queued(self) -> list[JobRow]:
-        return [row for row in self._open.values() if row.state is State.QUEUED]
-
     def _wake(self, kinds: Sequence[str], at: datetime) -> None:
         if any(until > at and not waited.isdisjoint(kinds) for waited, until in self._waiting.values()):
             self.notices += sorted(set(kinds))
@@ -422,9 +435,6 @@ class Reference:
         first_us = max((at - _EPOCH) // timedelta(microseconds=1), self._last_us + 1)
         self._last_us = first_us + count - 1
         return [JobId(new) for new in uuid_v7s(count, unix_us=first_us, random_bits=self._random.getrandbits(62))]
-
-    def _at(self, now: datetime | None) -> datetime:
-        return self._clock() if now is None else now
 
 
 def _fault(job: NewJob) -> str | None:

@@ -195,6 +195,7 @@ class Crew:
             write = await self._outcome(running)
             if write is not None:
                 write = dispatcher.with_progress(write, running.held.progress)
+                write = dispatcher.of_pass(write, running.handler.kind)
         finally:
             running.task = None
             del self._running[running.job.lease.job_id]

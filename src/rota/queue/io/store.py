@@ -16,8 +16,10 @@ import asyncpg
 
 from rota.errors import DatabaseAway, JobNotFound
 from rota.ids import Holder, JobId
-from rota.io.postgres import Connection, Database, statement
+from rota.io.postgres import Connection
 from rota.lease import Lease, Renewal
+from rota.queue import periodic
+from rota.queue.io.fleet import Fleet
 from rota.queue.job import (
     Ask,
     ClaimedJob,
@@ -57,18 +59,8 @@ class Return(NamedTuple):
     keyed: bool
 
 
-class Store:
+class Store(Fleet):
     """The queue's table family in one schema of one database."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self._schema = database.target.schema
-
-    def _sql(self, name: str) -> str:
-        return statement("rota.queue.io.sql", name, self._schema)
-
-    async def _fetch(self, name: str, *args: Any, conn: Connection | None = None) -> list[Any]:
-        return await self.database.fetch(self._sql(name), *args, conn=conn)
 
     async def enqueue(self, job: NewJob, *, conn: Connection | None = None, now: datetime | None = None) -> Enqueued:
         """Adds one job, in the connection's transaction if one is given.
@@ -118,27 +110,46 @@ class Store:
     async def finish(self, finishes: Iterable[Finish], *, now: datetime | None = None) -> dict[JobId, State]:
         """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
         ordered = sorted(finishes, key=_id_of)
-        ends = [finish for finish in ordered if finish.outcome is not Outcome.RETRY]
+        ends = [finish for finish in ordered if finish.outcome is not Outcome.RETRY and finish.follows is None]
         written: dict[JobId, State] = {}
         if ends:
-            rows = await self._fetch(
-                "finish.sql",
-                [finish.lease.job_id for finish in ends],
-                [finish.lease.epoch for finish in ends],
-                _unless([finish.outcome for finish in ends], Outcome.DONE),
-                _unless([finish.error for finish in ends], None),
-                _unless([finish.result for finish in ends], None),
-                _unless([finish.progress for finish in ends], None),
-                now,
-            )
-            written.update([(row[0], STATES[row[1]]) for row in rows])
+            written = await self._end(ends, now=now)
         if len(ends) < len(ordered):
+            for finish in ordered:
+                if finish.follows is not None and finish.outcome is not Outcome.RETRY:
+                    written |= await self._end_run(finish, finish.follows, now=now)
             retries = [
                 Return(finish.lease, True, finish.wait_s, finish.error, finish.progress, finish.keyed)
                 for finish in ordered
                 if finish.outcome is Outcome.RETRY
             ]
             written |= await self._return(retries, now=now)
+        return written
+
+    async def _end(
+        self, ends: Sequence[Finish], *, now: datetime | None, conn: Connection | None = None
+    ) -> dict[JobId, State]:
+        rows = await self._fetch(
+            "finish.sql",
+            [finish.lease.job_id for finish in ends],
+            [finish.lease.epoch for finish in ends],
+            _unless([finish.outcome for finish in ends], Outcome.DONE),
+            _unless([finish.error for finish in ends], None),
+            _unless([finish.result for finish in ends], None),
+            _unless([finish.progress for finish in ends], None),
+            now,
+            conn=conn,
+        )
+        return {row[0]: STATES[row[1]] for row in rows}
+
+    async def _end_run(self, finish: Finish, name: str, *, now: datetime | None) -> dict[JobId, State]:
+        """Ends the run of a pass and writes its next run, in one transaction."""
+        async with self.transaction() as conn:
+            await self.hold_pass(name, conn=conn)
+            passes = await self.passes(name, now=now, conn=conn)
+            written = await self._end([finish], now=now, conn=conn)
+            for put in periodic.next_runs(passes) if written else ():
+                await self.put_pass(put, now=now, conn=conn)
         return written
 
     async def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
@@ -205,7 +216,8 @@ class Store:
     ) -> Poll:
         """What an idle server needs to know; writes nothing."""
         row = (await self._fetch("poll.sql", list(kinds), holder, grace_s, now))[0]
-        return Poll(row["next_due_s"], row["expired"], tuple(JobId(found) for found in row["cancels"]))
+        cancels = tuple(JobId(found) for found in row["cancels"])
+        return Poll(row["next_due_s"], row["expired"], cancels, tuple(row["paused"]))
 
     async def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
         """Says that this holder sleeps, so that enqueueing wakes it."""

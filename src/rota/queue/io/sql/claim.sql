@@ -1,6 +1,6 @@
 -- Takes the next due jobs of each kind, one lease each (I2, I3): state, holder, epoch + 1, tries + 1, lease.
 -- Order within a kind: highest priority, oldest run_after, oldest job. The walk goes from priority to priority and
--- reads, in each, only rows that are due, so jobs of the future cost nothing.
+-- reads, in each, only rows that are due, so jobs of the future cost nothing. Jobs of paused tenants are passed over.
 -- Parameters: $1 kinds text[], $2 free slots integer[], $3 lease_s float8[], $4 max_tries of the kind integer[],
 --   $5 holder text, $6 now timestamptz or null for the database's clock.
 -- Rows: the claimed jobs, in no order; the caller sorts.
@@ -9,6 +9,9 @@
 WITH asked AS MATERIALIZED (
     SELECT a.kind, a.free, a.lease_s, a.max_tries, coalesce($6::timestamptz, now()) AS now
     FROM unnest($1::text[], $2::integer[], $3::double precision[], $4::integer[]) AS a(kind, free, lease_s, max_tries)
+), paused AS MATERIALIZED (
+    SELECT ARRAY(SELECT p.name FROM :"schema".pauses AS p
+                 WHERE p.scope = 'tenant' AND (p.until IS NULL OR p.until > coalesce($6::timestamptz, now()))) AS tenants
 )
 UPDATE :"schema".open_jobs AS j
 SET state = 'leased',
@@ -23,7 +26,7 @@ FROM asked
 WHERE asked.kind = j.kind
   AND j.id = ANY (ARRAY(
     SELECT next.id
-    FROM asked AS k CROSS JOIN LATERAL (
+    FROM asked AS k CROSS JOIN paused CROSS JOIN LATERAL (
         WITH RECURSIVE level(priority) AS (
             (SELECT o.priority FROM :"schema".open_jobs AS o
              WHERE o.state = 'queued' AND o.place = 'worker' AND o.kind = k.kind
@@ -39,6 +42,7 @@ WHERE asked.kind = j.kind
             SELECT o.id FROM :"schema".open_jobs AS o
             WHERE o.state = 'queued' AND o.place = 'worker' AND o.kind = k.kind AND o.priority = level.priority
               AND o.run_after <= k.now
+              AND (o.tenant IS NULL OR o.tenant <> ALL (paused.tenants))
             ORDER BY o.run_after, o.id
             LIMIT k.free
             FOR UPDATE SKIP LOCKED
