@@ -21,6 +21,7 @@ from rota.errors import EnqueueError, SettingsError
 from rota.ids import JobId
 from rota.io import migrate
 from rota.io.embedded import EmbeddedPostgres
+from rota.io.person import here
 from rota.io.postgres import Database, Target, statement
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io import bulk, callers
@@ -28,6 +29,8 @@ from rota.queue.io.store import Store, many_jobs, one_job
 from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import Dedupe, Enqueued, NewJob, State
 from rota.queue.kind import Isolation, Kind
+from rota.queue.pause import Pause, PauseScope
+from rota.queue.pause import check as check_pause
 from rota.queue.payload import check_text, encode
 from rota.queue.periodic import INTERVAL_S_MAX, Cron, Declared, Every, Schedule
 from rota.queue.periodic import check as check_schedule
@@ -256,6 +259,15 @@ class App:
             raise SettingsError(f"{unknown[0]} limits a kind that this program does not have. Its kinds: {known}.")
         return handlers
 
+    def taken(self) -> dict[str, Handler]:
+        """The handlers of the kinds that this server takes by its role.
+
+        Raises: SettingsError for settings, handlers or roles that are no good.
+        """
+        roles = {name: handler.kind.role for name, handler in self.handlers.items()}
+        taken = kinds_of(self.settings.role, kinds=roles, table=self.settings.roles)
+        return {name: handler for name, handler in self.handlers.items() if name in taken}
+
     # The database
 
     @property
@@ -415,6 +427,56 @@ class App:
         """Cancels a job: CANCELLED if it was queued, LEASED if its worker was asked to stop, None if it has ended."""
         return (await (await self.store()).cancel([job_id], reason=reason)).get(job_id)
 
+    # Holding back
+
+    async def pause(
+        self,
+        kind: KindOrHandler | None = None,
+        *,
+        tenant: str | None = None,
+        everything: bool = False,
+        note: str | None = None,
+        paused_by: str | None = None,
+        for_s: float | None = None,
+    ) -> None:
+        """Holds back the jobs of a kind (or a pass), of a tenant, or all, on all servers, within about a second.
+        Jobs that run go on. Pausing again replaces the note and the end.
+
+        Args:
+            kind: a handler, or a kind by name; or give `tenant`, or `everything=True`.
+            note: why, for those who wonder.
+            paused_by: who; else the user and host of this process.
+            for_s: for how long, in seconds; None: until somebody resumes.
+
+        Raises: EnqueueError if not exactly one thing is named, or a value is no good.
+        """
+        scope, name = self._scope(kind, tenant, everything)
+        check_pause(note=note, paused_by=paused_by, for_s=for_s)
+        store = await self.store()
+        await store.pause(scope, name, note=note, paused_by=paused_by or here(), for_s=for_s)
+
+    async def resume(
+        self, kind: KindOrHandler | None = None, *, tenant: str | None = None, everything: bool = False
+    ) -> Pause | None:
+        """Takes back a pause. Returns: the pause; None if that was not paused."""
+        scope, name = self._scope(kind, tenant, everything)
+        return await (await self.store()).resume(scope, name)
+
+    async def pauses(self) -> list[Pause]:
+        """What is held back now, with why, by whom and until when."""
+        return await (await self.store()).pauses()
+
+    def _scope(self, kind: KindOrHandler | None, tenant: str | None, everything: bool) -> tuple[PauseScope, str]:
+        if (kind is not None) + (tenant is not None) + everything != 1:
+            raise EnqueueError("Name one thing: a kind, tenant=…, or everything=True.")
+        if everything:
+            return PauseScope.ALL, ""
+        scope, name = (PauseScope.TENANT, tenant) if kind is None else (PauseScope.KIND, self._name_of(kind))
+        check_text(scope.value, name)
+        if not name:
+            raise EnqueueError(f"The name of a {scope.value} is empty.")
+        return scope, name
+
     # Working
 
     def worker(self, *, ends_process: bool = False) -> Worker:
@@ -425,14 +487,11 @@ class App:
 
         Raises: SettingsError.
         """
-        handlers = self.handlers
-        if not handlers:
+        if not self.handlers:
             raise SettingsError("This app has no handlers: there is nothing to work on. Decorate one with @app.job.")
         settings = self.settings
-        roles = {name: handler.kind.role for name, handler in handlers.items()}
-        taken = kinds_of(settings.role, kinds=roles, table=settings.roles)
         return Worker(
-            {name: handler for name, handler in handlers.items() if name in taken},
+            self.taken(),
             target=replace(self.target, application="rota worker"),
             options=WorkerOptions(
                 poll_s=settings.poll_s,

@@ -20,7 +20,7 @@ from rota.queue import job as jobs
 from rota.queue.child_messages import Ended, outcome_of
 from rota.queue.job import Ask, ClaimedJob, Finish, Outcome, Release, Scope
 from rota.queue.kind import Kind
-from rota.queue.pause import Paused
+from rota.queue.pause import NOTHING_PAUSED, Paused
 from rota.queue.payload import cut_text, encode
 
 CLAIM_MAX: Final = 1000
@@ -41,8 +41,8 @@ class Slots:
     running: dict[str, int] = field(default_factory=dict)
     open: bool = True
     """False once the worker takes no new work."""
-    paused: Paused | None = None
-    """What nobody may claim for now; None until that is known."""
+    paused: Paused | None = NOTHING_PAUSED
+    """What nobody may claim for now; None while that is not known."""
 
     def asks(self) -> list[Ask]:
         """What to claim now: each kind with a free slot, in all about CLAIM_MAX jobs.

@@ -10,6 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from rota.errors import EnqueueError
+from rota.queue.payload import check_text
+
 FOR_S_MAX: Final = 315_576_000.0
 """Ten years; a pause without an end is said by leaving the time out."""
 NOTE_CHARACTERS_MAX: Final = 500
@@ -45,6 +48,24 @@ class Paused:
     def holds(self, kind: str) -> bool:
         """Whether no job of this kind may be claimed."""
         return self.all or kind in self.kinds
+
+
+NOTHING_PAUSED: Final = Paused()
+
+
+def check(*, note: str | None, paused_by: str | None, for_s: float | None) -> None:
+    """Refuses a pause that cannot be stored.
+
+    Raises: EnqueueError that names the value.
+    """
+    for what, text in (("note", note), ("paused_by", paused_by)):
+        if text is not None:
+            check_text(what, text)
+            if len(text) > NOTE_CHARACTERS_MAX:
+                raise EnqueueError(f"{what} is too long: give at most {NOTE_CHARACTERS_MAX} characters.")
+    # In this order NaN is refused, too.
+    if for_s is not None and not 0 < for_s <= FOR_S_MAX:
+        raise EnqueueError(f"for_s={for_s!r} is no good: give seconds above 0, at most ten years.")
 
 
 def paused_of(words: Iterable[str]) -> Paused:

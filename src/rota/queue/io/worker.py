@@ -106,7 +106,7 @@ class Worker:
         self._target = target
         self._database = Database(target, size=self._options.job_pool_size)
         self._store = Store(self._database)
-        self._slots = Slots({name: handler.kind for name, handler in handlers.items()})
+        self._slots = Slots({name: handler.kind for name, handler in handlers.items()}, paused=None)
         server = Server(
             self.holder, host, os.getpid(), __version__, self._options.role, self._options.settings_digest,
             kinds={name: handler.kind.limit for name, handler in handlers.items() if handler.kind.limit},
