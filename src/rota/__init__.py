@@ -31,6 +31,8 @@ from rota.queue.job import (
     open_key,
     queued_key,
 )
+from rota.queue.pause import Pause
+from rota.queue.periodic import PassRun
 from rota.queue.retry import Exponential, Fixed
 from rota.settings import Settings
 from rota.version import __version__
@@ -53,6 +55,8 @@ __all__ = [
     "LeaseLost",
     "MediaError",
     "NewJob",
+    "PassRun",
+    "Pause",
     "PayloadError",
     "Retry",
     "RotaError",

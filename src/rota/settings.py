@@ -130,14 +130,9 @@ def _one_of(*words: str) -> Callable[[Any], str]:
 
 def _names(value: Any) -> tuple[str, ...]:
     words = value.split(",") if isinstance(value, str) else value
-    names = tuple(dict.fromkeys(word.strip() for word in words if isinstance(word, str))) if _is_list(words) else ()
-    if not names or not all(names) or len(names) != len({*map(str, words)}):
-        raise ValueError("give a name, or a list of names")
-    return names
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
+    if isinstance(words, list | tuple) and words and all(isinstance(word, str) and word.strip() for word in words):
+        return tuple(dict.fromkeys(word.strip() for word in words))
+    raise ValueError("give a name, or a list of names")
 
 
 LIMIT_CHECK: Final = _whole(0, 100_000)

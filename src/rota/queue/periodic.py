@@ -73,6 +73,14 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
+class PassRun:
+    """The payload of a run: when it was due. The runs of a pass have due times in its raster, however late they run;
+    that of a run that a person asked for is when that was."""
+
+    due_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class PassRow:
     """A pass as the table has it, with what the last look saw of its open run.
 

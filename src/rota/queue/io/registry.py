@@ -12,7 +12,7 @@ from typing import Final
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.queue.io.store import Store
-from rota.queue.periodic import Mark, Put, latest, reconcile
+from rota.queue.periodic import GONE_S, Mark, Put, latest, reconcile
 from rota.queue.server import SEEN_EVERY_S, Server
 
 ORPHANS_EVERY: Final = 4
@@ -28,12 +28,14 @@ class Registry:
         store: where it stands.
         server: what to say.
         random: for jitter, so that servers that started together do not look together.
+        gone_s: how long a pass may be in no live server's code before it is removed.
     """
 
-    def __init__(self, store: Store, server: Server, *, random: Random) -> None:
+    def __init__(self, store: Store, server: Server, *, random: Random, gone_s: float = GONE_S) -> None:
         self._store = store
         self._server = server
         self._random = random
+        self._gone_s = gone_s
         self._due_at = 0.0
         self._beats = 0
         self._orphans: frozenset[str] = frozenset()
@@ -67,7 +69,7 @@ class Registry:
         if not rows and not declared:
             return
         now = rows[0].now if rows else max(server.seen_at for server in live)
-        for step in reconcile(rows, declared=declared, now=now):
+        for step in reconcile(rows, declared=declared, now=now, gone_s=self._gone_s):
             match step:
                 case Put():
                     await self._put(step)
