@@ -38,10 +38,10 @@ async def test_pauses_are_told_with_note_and_end(queue: Queue) -> None:
         held,
         Pause(PauseScope.TENANT, "org", None, "me", at, None),
     ]
-    assert (await queue.poll()).paused == ("all:", "kind:work")
+    assert (await queue.poll()).paused == ("all:", "kind:work", "tenant:org")
     assert await resume(queue, PauseScope.KIND, "work") == held
     assert await resume(queue, PauseScope.KIND, "work") is None
-    assert (await queue.poll()).paused == ("all:",)
+    assert (await queue.poll()).paused == ("all:", "tenant:org")
 
 
 async def test_a_pause_ends_by_itself(queue: Queue) -> None:

@@ -185,7 +185,8 @@ class Swept(Struct, frozen=True, gc=False):
 
 class Poll(Struct, frozen=True, gc=False):
     """What an idle server sees: seconds until the next job is due (0 or less: now; None: nothing waits), whether a
-    lease ran out, which of its jobs somebody wants stopped, and what is paused (`kind:thumbnail`, `all:`)."""
+    lease ran out, which of its jobs somebody wants stopped, and what is paused (`kind:thumbnail`,
+    `tenant:acme`, `all:`)."""
 
     next_due_s: float | None
     expired: bool

@@ -40,10 +40,11 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """What a worker has to know of the pauses. Those of tenants the claim itself keeps."""
+    """What a worker has to know of the pauses. Those of tenants the claim itself keeps; the worker sees them change."""
 
     all: bool = False
     kinds: frozenset[str] = frozenset()
+    tenants: frozenset[str] = frozenset()
 
     def holds(self, kind: str) -> bool:
         """Whether no job of this kind may be claimed."""
@@ -69,10 +70,13 @@ def check(*, note: str | None, paused_by: str | None, for_s: float | None) -> No
 
 
 def paused_of(words: Iterable[str]) -> Paused:
-    """Reads what a poll answers: `kind:thumbnail`, `all:`."""
-    words = list(words)
-    prefix = f"{PauseScope.KIND}:"
+    """Reads what a poll answers: `kind:thumbnail`, `tenant:acme`, `all:`."""
+    named: dict[str, set[str]] = {scope: set() for scope in PauseScope}
+    for word in words:
+        scope, _, name = word.partition(":")
+        named[scope].add(name)
     return Paused(
-        all=f"{PauseScope.ALL}:" in words,
-        kinds=frozenset(word.removeprefix(prefix) for word in words if word.startswith(prefix)),
+        all=bool(named[PauseScope.ALL]),
+        kinds=frozenset(named[PauseScope.KIND]),
+        tenants=frozenset(named[PauseScope.TENANT]),
     )

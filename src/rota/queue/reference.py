@@ -38,7 +38,6 @@ from rota.queue.job import (
     State,
     Swept,
 )
-from rota.queue.pause import PauseScope
 from rota.queue.payload import encode
 from rota.queue.reference_fleet import ReferenceFleet
 
@@ -304,9 +303,7 @@ class Reference(ReferenceFleet):
                     row.id for row in self._open.values() if row.cancel_asked_at is not None and row.leased_by == holder
                 )
             ),
-            paused=tuple(
-                f"{pause.scope}:{pause.name}" for pause in self.pauses(now=at) if pause.scope is not PauseScope.TENANT
-            ),
+            paused=tuple(f"{pause.scope}:{pause.name}" for pause in self.pauses(now=at)),
         )
 
     def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:

@@ -10,8 +10,8 @@ from rota.queue.pause import NOTHING_PAUSED, Paused, check, paused_of
 
 def test_words_of_a_poll() -> None:
     assert paused_of(()) == NOTHING_PAUSED
-    paused = paused_of(("kind:thumbnail", "kind:all:", "kind:a:b"))
-    assert paused == Paused(kinds=frozenset({"thumbnail", "all:", "a:b"}))
+    paused = paused_of(("kind:thumbnail", "kind:all:", "kind:a:b", "tenant:acme"))
+    assert paused == Paused(kinds=frozenset({"thumbnail", "all:", "a:b"}), tenants=frozenset({"acme"}))
     assert paused.holds("thumbnail") and paused.holds("a:b") and not paused.holds("mail")
     assert paused_of(("all:",)).holds("whatever")
 

@@ -9,9 +9,6 @@
 WITH asked AS MATERIALIZED (
     SELECT a.kind, a.free, a.lease_s, a.max_tries, coalesce($6::timestamptz, now()) AS now
     FROM unnest($1::text[], $2::integer[], $3::double precision[], $4::integer[]) AS a(kind, free, lease_s, max_tries)
-), paused AS MATERIALIZED (
-    SELECT ARRAY(SELECT p.name FROM :"schema".pauses AS p
-                 WHERE p.scope = 'tenant' AND (p.until IS NULL OR p.until > coalesce($6::timestamptz, now()))) AS tenants
 )
 UPDATE :"schema".open_jobs AS j
 SET state = 'leased',
@@ -26,7 +23,7 @@ FROM asked
 WHERE asked.kind = j.kind
   AND j.id = ANY (ARRAY(
     SELECT next.id
-    FROM asked AS k CROSS JOIN paused CROSS JOIN LATERAL (
+    FROM asked AS k CROSS JOIN LATERAL (
         WITH RECURSIVE level(priority) AS (
             (SELECT o.priority FROM :"schema".open_jobs AS o
              WHERE o.state = 'queued' AND o.place = 'worker' AND o.kind = k.kind
@@ -42,7 +39,9 @@ WHERE asked.kind = j.kind
             SELECT o.id FROM :"schema".open_jobs AS o
             WHERE o.state = 'queued' AND o.place = 'worker' AND o.kind = k.kind AND o.priority = level.priority
               AND o.run_after <= k.now
-              AND (o.tenant IS NULL OR o.tenant <> ALL (paused.tenants))
+              AND (o.tenant IS NULL OR o.tenant <> ALL (ARRAY(
+                  SELECT p.name FROM :"schema".pauses AS p
+                  WHERE p.scope = 'tenant' AND (p.until IS NULL OR p.until > coalesce($6::timestamptz, now())))))
             ORDER BY o.run_after, o.id
             LIMIT k.free
             FOR UPDATE SKIP LOCKED

@@ -3,18 +3,14 @@
 -- Parameters: $1 kinds text[] (those with a free slot), $2 holder text, $3 cancel grace_s float8,
 --   $4 now timestamptz or null.
 -- Rows: one: next_due_s float8 (0 or less: due now; null: nothing waits), expired boolean, cancels uuid[],
---   paused text[] (`kind:` and a kind, or `all:`).
+--   paused text[] (`kind:` and a kind, `tenant:` and a tenant, or `all:`).
 -- Locks: none.
 -- Index: open_jobs_next, open_jobs_lease, open_jobs_cancel.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($4::timestamptz, now()) AS now
-), held AS MATERIALIZED (
-    SELECT p.scope, p.name FROM :"schema".pauses AS p CROSS JOIN clock WHERE p.until IS NULL OR p.until > clock.now
-), paused AS MATERIALIZED (
-    SELECT ARRAY(SELECT held.name FROM held WHERE held.scope = 'tenant') AS tenants
 ), due AS (
     SELECT min(first.run_after) AS run_after
-    FROM unnest($1::text[]) AS k(kind) CROSS JOIN paused CROSS JOIN LATERAL (
+    FROM unnest($1::text[]) AS k(kind) CROSS JOIN LATERAL (
         WITH RECURSIVE level(priority) AS (
             (SELECT o.priority FROM :"schema".open_jobs AS o
              WHERE o.state = 'queued' AND o.place = 'worker' AND o.kind = k.kind
@@ -29,7 +25,9 @@ WITH clock AS MATERIALIZED (
         FROM level CROSS JOIN LATERAL (
             SELECT o.run_after FROM :"schema".open_jobs AS o
             WHERE o.state = 'queued' AND o.place = 'worker' AND o.kind = k.kind AND o.priority = level.priority
-              AND (o.tenant IS NULL OR o.tenant <> ALL (paused.tenants))
+              AND (o.tenant IS NULL OR o.tenant <> ALL (ARRAY(
+                  SELECT p.name FROM :"schema".pauses AS p
+                  WHERE p.scope = 'tenant' AND (p.until IS NULL OR p.until > coalesce($4::timestamptz, now())))))
             ORDER BY o.run_after LIMIT 1
         ) AS next
         WHERE level.priority IS NOT NULL
@@ -42,5 +40,6 @@ SELECT extract(epoch FROM due.run_after - clock.now)::double precision AS next_d
                         AND o.cancel_asked_at < clock.now - make_interval(secs => $3)) AS expired,
        ARRAY(SELECT o.id FROM :"schema".open_jobs AS o
              WHERE o.cancel_asked_at IS NOT NULL AND o.leased_by = $2) AS cancels,
-       ARRAY(SELECT held.scope || ':' || held.name FROM held WHERE held.scope <> 'tenant' ORDER BY 1) AS paused
+       ARRAY(SELECT p.scope || ':' || p.name FROM :"schema".pauses AS p
+             WHERE p.until IS NULL OR p.until > clock.now ORDER BY 1) AS paused
 FROM clock CROSS JOIN due
