@@ -77,9 +77,13 @@ class Registry:
                     await self._mark(step)
 
     async def _put(self, put: Put) -> None:
-        if await self._store.put_pass(put) and (put.seen is None or put.seen.schedule != put.declared.schedule):
-            said = "pass added" if put.seen is None else "pass changed"
-            log.info(said, name=put.name, schedule=put.declared.schedule, due_at=put.due_at.isoformat())
+        if not await self._store.put_pass(put):
+            return
+        facts = {"name": put.name, "schedule": put.declared.schedule, "due_at": put.due_at.isoformat()}
+        if put.seen is None or put.seen.removed_at is not None:
+            log.info("pass added", **facts)
+        elif put.seen.schedule != put.declared.schedule:
+            log.info("pass changed", **facts)
 
     async def _mark(self, mark: Mark) -> None:
         await self._store.mark_pass(mark)
