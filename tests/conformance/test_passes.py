@@ -51,7 +51,7 @@ async def test_a_new_pass_has_one_open_run(queue: Queue) -> None:
     (run,) = await runs(queue)
     assert (row.open_id, row.open_state, row.open_run_after, row.open_tries) == (run.id, "queued", due_at, 0)
     assert (run.kind, run.priority, run.run_after, run.state) == (NAME, 10, due_at, State.QUEUED)
-    assert run.payload is not None and f"{due_at:%Y-%m-%dT%H:%M:%S}" in run.payload
+    assert run.payload == f'{{"due_at": "{due_at:%Y-%m-%dT%H:%M:%S}.000000Z"}}'
     assert await queue.claim(ask(NAME)) == []
 
 
@@ -146,6 +146,18 @@ async def test_runs_beside_other_jobs(queue: Queue) -> None:
     )
     assert states == {lease.job_id: State.DONE, other: State.DONE}
     assert len(await runs(queue)) == 1
+
+
+async def test_a_job_of_its_kind_that_somebody_added_is_no_run(queue: Queue) -> None:
+    due_at = queue.at(HOUR)
+    await put(queue, due_at)
+    (run,) = await runs(queue)
+    added = await queue.add(NAME)
+    lease = await take(queue)
+    assert lease.job_id == added
+    assert await end(queue, lease) is State.DONE
+    assert [(row.id, row.run_after) for row in await runs(queue)] == [(run.id, due_at)]
+    assert (await the_pass(queue)).due_at == due_at
 
 
 # Changes of the code

@@ -206,12 +206,15 @@ def following(row: PassRow) -> datetime:
     return next_due(parse(row.schedule), due_at=row.due_at, now=row.now)
 
 
-def next_runs(ended: Iterable[PassRow]) -> list[Put]:
-    """What to write where runs have just ended. The next run of a pass that was removed, or whose schedule this
-    version does not know, is not this server's to write."""
+def next_runs(rows: Iterable[PassRow], *, ends: JobId) -> list[Put]:
+    """What to write where a job of a pass's kind ends, with the passes as they were before.
+
+    Nothing, if it was no run of the pass but a job that somebody added; and the next run of a pass that was removed, or
+    whose schedule this version does not know, is not this server's to write.
+    """
     runs = []
-    for row in ended:
-        if row.removed_at is None:
+    for row in rows:
+        if row.open_id == ends and row.removed_at is None:
             with contextlib.suppress(ValueError):
                 runs.append(Put(row.name, Declared(row.schedule, row.priority), following(row), row))
     return runs

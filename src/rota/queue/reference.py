@@ -175,14 +175,15 @@ class Reference(ReferenceFleet):
                 continue
             retries = finish.outcome is Outcome.RETRY
             state = self._returned(row) if retries else State(finish.outcome)
+            following = [] if retries or finish.follows is None else self._next_runs(finish.follows, ends=row.id, at=at)
             error, progress = _or(finish.error, row.last_error), _or(finish.progress, row.progress)
             if state is State.QUEUED:
                 self._back(row, run_after=_after(at, finish.wait_s), last_error=error, progress=progress)
             else:
                 result = None if retries else finish.result
                 self._end(row, state, at, last_error=error, progress=progress, result=result)
-            if finish.follows is not None and state is not State.QUEUED:
-                self._follow(finish.follows, at)
+            for put in following:
+                self.put_pass(put, now=at)
             written[row.id] = state
         return written
 

@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rota.ids import Holder, JobId
@@ -151,10 +151,9 @@ class ReferenceFleet(ABC):
         self._wake([name], at)
         return run.id, State.QUEUED
 
-    def _follow(self, name: str, at: datetime) -> None:
-        """Opens the next run of a pass whose run has just ended."""
-        for put in next_runs(self.passes(name, now=at)):
-            self.put_pass(put, now=at)
+    def _next_runs(self, name: str, *, ends: JobId, at: datetime) -> list[Put]:
+        """What to write once a job of this pass's kind has ended."""
+        return next_runs(self.passes(name, now=at), ends=ends)
 
     def _add_run(self, name: str, priority: int, *, due_at: datetime, at: datetime) -> JobId:
         job = NewJob(name, _payload(due_at), priority=priority, dedupe=open_key(key_of(name)), run_after=due_at)
@@ -213,4 +212,4 @@ def _shallow(server: Server) -> dict[str, Any]:
 
 
 def _payload(due_at: datetime) -> str:
-    return json.dumps({"due_at": due_at.isoformat()})
+    return json.dumps({"due_at": f"{due_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"})

@@ -220,7 +220,15 @@ def test_a_pass_that_comes_back_goes_on_in_its_raster() -> None:
 def test_a_schedule_of_a_newer_version_is_left_to_it() -> None:
     assert steps(WAITS, p=Declared("moon full"), q=Declared("moon full")) == []
     assert steps(replace(WAITS, schedule="moon full"), p=HOURLY) == []
-    assert periodic.next_runs([replace(WAITS, schedule="moon full"), replace(WAITS, removed_at=NOW)]) == []
+    assert periodic.next_runs([replace(WAITS, schedule="moon full"), replace(WAITS, removed_at=NOW)], ends=RUN) == []
+
+
+def test_the_end_of_a_run_is_followed_by_the_next() -> None:
+    late = replace(WAITS, due_at=NOW - 2.5 * HOUR, open_state="leased")
+    assert periodic.next_runs([late], ends=RUN) == [Put("p", HOURLY, NOW + 0.5 * HOUR, late)]
+    extra = replace(WAITS, extra=True)
+    assert periodic.next_runs([extra], ends=RUN) == [Put("p", HOURLY, NOW + HOUR, extra)]
+    assert periodic.next_runs([late], ends=JobId(UUID(int=2))) == [], "another job of its kind"
 
 
 def test_two_versions_side_by_side_decide_the_same() -> None:

@@ -148,7 +148,7 @@ class Store(Fleet):
             await self.hold_pass(name, conn=conn)
             passes = await self.passes(name, now=now, conn=conn)
             written = await self._end([finish], now=now, conn=conn)
-            for put in periodic.next_runs(passes) if written else ():
+            for put in periodic.next_runs(passes, ends=finish.lease.job_id) if written else ():
                 await self.put_pass(put, now=now, conn=conn)
         return written
 

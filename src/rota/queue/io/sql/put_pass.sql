@@ -18,7 +18,7 @@ WITH clock AS MATERIALIZED (
     RETURNING p.name, p.due_at, p.priority
 ), moved AS (
     UPDATE :"schema".open_jobs AS j
-    SET run_after = put.due_at, priority = put.priority, payload = jsonb_build_object('due_at', put.due_at)
+    SET run_after = put.due_at, priority = put.priority, payload = jsonb_build_object('due_at', to_char(put.due_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
     FROM put CROSS JOIN clock
     WHERE j.dedupe_scope = 'open' AND j.dedupe_key = 'pass:' || put.name
       AND j.state = 'queued' AND j.tries = 0 AND j.run_after > clock.now
@@ -26,7 +26,7 @@ WITH clock AS MATERIALIZED (
     -- Answers with the open run, where there is one.
     SELECT job.id
     FROM put CROSS JOIN clock CROSS JOIN LATERAL :"schema".enqueue(
-        put.name, jsonb_build_object('due_at', put.due_at), put.priority, dedupe_key => 'pass:' || put.name,
+        put.name, jsonb_build_object('due_at', to_char(put.due_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), put.priority, dedupe_key => 'pass:' || put.name,
         dedupe_scope => 'open', run_after => put.due_at, at => clock.now) AS job
 )
 SELECT put.name, (SELECT count(*) FROM added) AS runs FROM put

@@ -15,14 +15,14 @@ WITH clock AS MATERIALIZED (
     ) AS o
 ), moved AS (
     UPDATE :"schema".open_jobs AS j
-    SET run_after = clock.now, payload = jsonb_build_object('due_at', clock.now)
+    SET run_after = clock.now, payload = jsonb_build_object('due_at', to_char(clock.now AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
     FROM run CROSS JOIN clock
     WHERE j.id = run.id AND run.state = 'queued' AND run.run_after > clock.now
     RETURNING j.id
 ), added AS MATERIALIZED (
     SELECT job.id
     FROM pass CROSS JOIN clock CROSS JOIN LATERAL :"schema".enqueue(
-        pass.name, jsonb_build_object('due_at', clock.now), pass.priority, dedupe_key => 'pass:' || pass.name,
+        pass.name, jsonb_build_object('due_at', to_char(clock.now AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), pass.priority, dedupe_key => 'pass:' || pass.name,
         dedupe_scope => 'open', run_after => clock.now, at => clock.now) AS job
     WHERE NOT EXISTS (SELECT FROM run)
 ), noted AS (
