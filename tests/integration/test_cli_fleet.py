@@ -79,7 +79,11 @@ def test_passes_are_listed_run_and_held_back(rota: Rota, psql: Psql) -> None:
         assert (paused.status, paused.out) == (0, "sweep is paused.\nnightly is paused.\n")
         listed = rota("passes", "list").out.splitlines()
         assert "paused, no live server takes it" in listed[1] and listed[2].endswith("paused")
-        assert rota("passes", "resume", "sweep").out == "sweep goes on.\n"
+        (held,) = rota.json("passes", "pause", "sweep", "--note", "Moving house again")
+        assert (held["scope"], held["name"], held["note"], held["until"]) == (
+            "kind", "sweep", "Moving house again", None,
+        )  # fmt: skip
+        assert rota.json("passes", "resume", "sweep") == [{"pass": "sweep", "was_paused": True}]
         again = rota("passes", "resume", "sweep", "nightly")
         assert (again.status, again.out) == (1, "sweep was not paused.\nnightly goes on.\n")
     refused(rota("passes", "run", "sweep", "weep"), "There is no pass 'weep'.", status=1)
@@ -111,13 +115,12 @@ def test_pausing_and_resuming(rota: Rota, psql: Psql) -> None:
         worker.says("worker started")
         until(lambda: psql(rota.dsn, "SELECT count(*) FROM rota.servers") == "1", "a worker that has looked")
         assert state_of(rota, psql, job) == "queued"
-        assert rota("resume", "mail").status == 0
+        assert rota.json("resume", "mail")["note"] == "Provider is down"
         until(lambda: state_of(rota, psql, job) == "done", "the job")
     nothing = rota("resume", "mail")
     assert (nothing.status, nothing.out) == (1, "That was not paused. `rota pause` lists what is.\n")
-    refused(rota("pause", "mail", "--all"), "Name one thing", status=1)
-    refused(rota("pause", "--note", "why"), "Say what to pause", status=2)
-    refused(rota("resume"), "Name one thing", status=1)
+    for wrong in (("pause", "mail", "--all"), ("pause", "--note", "why"), ("resume",), ("resume", "mail", "--all")):
+        refused(rota(*wrong), "Name one thing: a kind, --tenant T, or --all.", status=2)
 
 
 def test_servers_by_role(rota: Rota, psql: Psql) -> None:

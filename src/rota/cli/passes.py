@@ -7,10 +7,11 @@ from rich.text import Text
 
 from rota.app import App
 from rota.cli.options import Dsn, Json, Schema
-from rota.cli.pause import For, Note, seconds, with_program
+from rota.cli.pause import For, Note, plain, seconds, with_program
 from rota.errors import JobNotFound
 from rota.io import terminal
 from rota.queue.job import State
+from rota.queue.pause import PauseScope
 from rota.queue.periodic import PassRow
 
 app = typer.Typer(help="Look at passes, run them now, hold them back.", no_args_is_help=True, rich_markup_mode=None)
@@ -60,7 +61,14 @@ def run(names: Names, as_json: Json = False, dsn: Dsn = None, schema: Schema = N
 
 
 @app.command()
-def pause(names: Names, note: Note = None, span: For = None, dsn: Dsn = None, schema: Schema = None) -> None:
+def pause(  # noqa: PLR0917 - the options of a command
+    names: Names,
+    note: Note = None,
+    span: For = None,
+    as_json: Json = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
     """Hold passes back, as `rota pause` does with a kind; a run whose time comes meanwhile waits."""
     for_s = seconds(span)
 
@@ -68,19 +76,25 @@ def pause(names: Names, note: Note = None, span: For = None, dsn: Dsn = None, sc
         await _require(program, names)
         for name in names:
             await program.pause(name, note=note, for_s=for_s)
-            terminal.out.print(terminal.plain(f"{name} is paused."))
+            if not as_json:
+                terminal.out.print(terminal.plain(f"{name} is paused."))
+        if as_json:
+            held = [held for held in await program.pauses() if held.scope is PauseScope.KIND and held.name in names]
+            terminal.print_json([plain(pause) for pause in held])
 
     with_program(work, dsn=dsn, schema=schema)
 
 
 @app.command()
-def resume(names: Names, dsn: Dsn = None, schema: Schema = None) -> None:
+def resume(names: Names, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
     """Let passes go on; a run that has become due starts at once, and only one."""
 
     async def work(program: App) -> None:
         await _require(program, names)
         ended = [(name, await program.resume(name)) for name in names]
-        for name, before in ended:
+        if as_json:
+            terminal.print_json([{"pass": name, "was_paused": before is not None} for name, before in ended])
+        for name, before in () if as_json else ended:
             terminal.out.print(terminal.plain(f"{name} goes on." if before else f"{name} was not paused."))
         if not all(before for _, before in ended):
             raise typer.Exit(1)

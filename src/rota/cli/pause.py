@@ -31,9 +31,9 @@ def pause(  # noqa: PLR0917 - the options of a command
 ) -> None:
     """Claim no job of a kind, of a tenant, or at all; without any of them, list what is paused. Running jobs go on."""
     for_s = seconds(span)
-    listed = kind is None and tenant is None and not everything
-    if listed and (note is not None or for_s is not None):
-        raise SettingsError("Say what to pause: a kind, --tenant T, or --all.")
+    listed = kind is None and tenant is None and not everything and note is None and for_s is None
+    if not listed:
+        _require_one(kind, tenant, everything)
 
     async def work(program: App) -> None:
         if not listed:
@@ -55,23 +55,35 @@ def pause(  # noqa: PLR0917 - the options of a command
     with_program(work, dsn=dsn, schema=schema)
 
 
-def resume(
+def resume(  # noqa: PLR0917 - the options of a command
     kind: Kind = None,
     tenant: Tenant = None,
     everything: All = False,
+    as_json: Json = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
     """Let paused work go on."""
+    _require_one(kind, tenant, everything)
 
     async def work(program: App) -> None:
         ended = await program.resume(kind, tenant=tenant, everything=everything)
+        if as_json:
+            terminal.print_json(None if ended is None else plain(ended))
+            if ended is None:
+                raise typer.Exit(1)
+            return
         if ended is None:
             terminal.out.print("That was not paused. `rota pause` lists what is.")
             raise typer.Exit(1)
         terminal.out.print(terminal.plain(f"{words(ended)} goes on; it was paused by {ended.paused_by}."))
 
     with_program(work, dsn=dsn, schema=schema)
+
+
+def _require_one(kind: str | None, tenant: str | None, everything: bool) -> None:
+    if (kind is not None) + (tenant is not None) + everything != 1:
+        raise SettingsError("Name one thing: a kind, --tenant T, or --all.")
 
 
 def with_program(work: Callable[[App], Awaitable[None]], *, dsn: str | None, schema: str | None) -> None:
