@@ -190,6 +190,21 @@ async def test_a_change_leaves_a_run_that_is_due_or_begun(queue: Queue) -> None:
     assert run.run_after == queue.at(HOUR)
 
 
+@pytest.mark.parametrize("counted", [True, False])
+async def test_a_change_leaves_a_run_that_waits_for_something_else(queue: Queue, counted: bool) -> None:
+    """For its next try, or because it asked to."""
+    due_at = queue.at(0)
+    await put(queue, due_at)
+    lease = await take(queue)
+    if counted:
+        await end(queue, lease, Outcome.RETRY, wait_s=600.0)
+    else:
+        await queue.back(lease, wait_s=600.0)
+    assert await put(queue, due_at, TWO_HOURLY, seen=await the_pass(queue))
+    (run,) = await runs(queue)
+    assert (run.id, run.run_after, run.priority) == (lease.job_id, queue.at(600), 10)
+
+
 async def test_a_pass_without_a_run_gets_one(queue: Queue) -> None:
     await put(queue, queue.at(HOUR))
     (run,) = await runs(queue)

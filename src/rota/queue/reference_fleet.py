@@ -121,7 +121,7 @@ class ReferenceFleet(ABC):
         run = self._run_of(put.name)
         if run is None:
             self._add_run(put.name, put.declared.priority, due_at=put.due_at, at=at)
-        elif run.state is State.QUEUED and run.tries == 0 and run.run_after > at:
+        elif put.seen is not None and run.state is State.QUEUED and run.run_after == put.seen.due_at > at:
             self._write(run, run_after=put.due_at, priority=put.declared.priority, payload=_payload(put.due_at))
         return True
 

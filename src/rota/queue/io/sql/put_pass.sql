@@ -1,5 +1,5 @@
--- Writes a pass, and sees that a run of it is open: one that waits for a later time is moved, and where none is open
--- one is added. A run that has begun, or that is due, stays as it is.
+-- Writes a pass, and sees that a run of it is open: one that waits for its due time is moved, and where none is open
+-- one is added. A run that has begun, that is due, or that waits for something else stays as it is.
 -- Parameters: $1 name text, $2 schedule text, $3 priority integer, $4 due_at timestamptz, $5 extra boolean,
 --   $6 the schedule text and $7 the due_at timestamptz that this was decided on (null: there was no such pass),
 --   $8 now timestamptz or null.
@@ -21,7 +21,7 @@ WITH clock AS MATERIALIZED (
     SET run_after = put.due_at, priority = put.priority, payload = jsonb_build_object('due_at', to_char(put.due_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
     FROM put CROSS JOIN clock
     WHERE j.dedupe_scope = 'open' AND j.dedupe_key = 'pass:' || put.name
-      AND j.state = 'queued' AND j.tries = 0 AND j.run_after > clock.now
+      AND j.state = 'queued' AND j.run_after = $7::timestamptz AND j.run_after > clock.now
 ), added AS (
     -- Answers with the open run, where there is one.
     SELECT job.id
