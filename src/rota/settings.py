@@ -41,6 +41,7 @@ class Settings:
         roles: the kinds of a role, by role (`[roles]` in rota.toml), in place of what the code says of that role.
         poll_s: how often an idle worker looks, 0.05 to 60 seconds.
         stop_grace_s: how long a stopping worker lets its jobs go on, 0 to 3,600 seconds.
+        cancel_grace_s: how long a running job that somebody cancelled may take to stop, 0 to 3,600 seconds.
         start_s: how long a worker process may take until it has looked for work, 1 to 3,600 seconds; then it is
             replaced.
         keep_days: how long ended jobs stay, 0.001 to 3,650 days.
@@ -63,6 +64,7 @@ class Settings:
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     poll_s: float = 1.0
     stop_grace_s: float = 25.0
+    cancel_grace_s: float = 10.0
     start_s: float = 120.0
     keep_days: float = 7.0
     log_format: Literal["auto", "text", "json"] = "auto"
@@ -150,6 +152,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "role": _names,
     "poll_s": _number(0.05, 60),
     "stop_grace_s": _number(0, 3600),
+    "cancel_grace_s": _number(0, 3600),
     "start_s": _number(1, 3600),
     "keep_days": _number(0.001, 3650),
     "log_format": _one_of("auto", "text", "json"),

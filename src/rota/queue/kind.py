@@ -35,6 +35,7 @@ class Kind:
         heartbeat_s: how often progress is written; at most half the lease.
         max_tries: tries before the job fails, 1 to 1,000.
         retry: how long to wait after a failed try.
+        ends_alone: each end is written in a commit of its own.
         payload_type: what the handler takes; Any for plain JSON values.
         role: the servers that take it, besides those that take all: see `rota.queue.role`.
         runs_pass: its jobs are the runs of the pass of this name.
@@ -47,6 +48,7 @@ class Kind:
     max_tries: int = MAX_TRIES
     retry: RetryWaits = field(default_factory=Fixed)
     isolation: Isolation = "auto"
+    ends_alone: bool = False
     payload_type: Any = Any
     role: str = DEFAULT_ROLE
     runs_pass: bool = False

@@ -1,10 +1,8 @@
 """How each part of the store runs its statements: from their files, in one schema of one database."""
 
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
-from rota.io.postgres import Connection, Database, statement, translated
+from rota.io.postgres import Connection, Database, statement
 
 
 class Statements:
@@ -19,15 +17,3 @@ class Statements:
 
     async def _fetch(self, name: str, *args: Any, conn: Connection | None = None) -> list[Any]:
         return await self.database.fetch(self._sql(name), *args, conn=conn)
-
-    @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
-        """One transaction for several statements, which take its connection; they are written all or none.
-
-        Raises: as `Database.fetch`.
-        """
-        try:
-            async with self.database.acquire() as conn, conn.transaction():
-                yield conn
-        except Exception as error:
-            raise translated(error, self.database.target) from error
