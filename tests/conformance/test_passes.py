@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from rota.lease import Lease
-from rota.queue.job import Finish, JobRow, Outcome, State
+from rota.queue.job import Finish, JobRow, NewJob, Outcome, State
 from rota.queue.pause import PauseScope
 from rota.queue.periodic import Declared, Mark, PassRow, Put, key_of
 from tests.conformance.queues import HOLDER, LEASE_S, Queue, ask, plain
@@ -157,6 +157,25 @@ async def test_a_job_of_its_kind_that_somebody_added_is_no_run(queue: Queue) -> 
     assert lease.job_id == added
     assert await end(queue, lease) is State.DONE
     assert [(row.id, row.run_after) for row in await runs(queue)] == [(run.id, due_at)]
+    assert (await the_pass(queue)).due_at == due_at
+
+
+async def test_a_run_may_add_jobs_with_its_success(queue: Queue) -> None:
+    await put(queue, queue.at(0))
+    lease = await take(queue)
+    assert await end(queue, lease, follow_ups=(NewJob("work"),)) is State.DONE
+    assert [row.kind for row in await queue.rows() if row.finished_at is None and row.kind == "work"] == ["work"]
+    assert [run.run_after for run in await runs(queue)] == [queue.at(HOUR)]
+
+
+async def test_a_run_that_runs_again_is_the_same_row(queue: Queue) -> None:
+    """Seed: a pass that looks every few seconds keeps one row; its tries begin anew."""
+    due_at = queue.at(0)
+    await put(queue, due_at)
+    lease = await take(queue)
+    assert await end(queue, lease, Outcome.AGAIN, wait_s=30.0) is State.QUEUED
+    (run,) = await runs(queue)
+    assert (run.id, run.tries, run.run_after) == (lease.job_id, 0, queue.at(30))
     assert (await the_pass(queue)).due_at == due_at
 
 
