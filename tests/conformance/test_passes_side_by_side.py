@@ -114,7 +114,7 @@ def test_passes_side_by_side(stored: Target) -> None:
         runner.run(database.start())
 
         @settings(
-            max_examples=40, deadline=None, database=None, derandomize=IN_CI, suppress_health_check=list(HealthCheck)
+            max_examples=25, deadline=None, database=None, derandomize=IN_CI, suppress_health_check=list(HealthCheck)
         )
         @given(st.lists(steps, min_size=5, max_size=25))
         def story(told: list[tuple[Any, ...]]) -> None:
