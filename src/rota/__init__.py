@@ -49,6 +49,8 @@ from rota.queue.job import (
     throttle_key,
 )
 from rota.queue.limits import Rate
+from rota.queue.pause import Pause
+from rota.queue.periodic import PassRun
 from rota.queue.retry import Exponential, Fixed
 from rota.settings import Settings
 from rota.version import __version__
@@ -85,6 +87,8 @@ __all__ = [
     "NewJob",
     "NoSlot",
     "NotNow",
+    "PassRun",
+    "Pause",
     "PayloadError",
     "Rate",
     "Retry",

@@ -246,6 +246,7 @@ class Crew:
                 write = dispatcher.with_follow_ups(write, running.follow_ups)
                 if running.handler.kind.ends_alone:
                     write = structs.replace(write, alone=True)
+                write = dispatcher.of_pass(write, running.handler.kind)
         finally:
             running.task = None
             del self._running[running.job.lease.job_id]

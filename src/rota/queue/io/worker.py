@@ -16,7 +16,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
@@ -37,9 +37,15 @@ from rota.queue.io.completer import PENDING_MAX, Completer, Write
 from rota.queue.io.crew import Crew
 from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, Heart, Last
 from rota.queue.io.leases import GuardedBook
+from rota.queue.io.registry import Registry
 from rota.queue.io.store import BATCHES_MAX, Store
 from rota.queue.io.wakeup import Wakeup
 from rota.queue.job import Ask, ClaimedJob, Finish, Release, State
+from rota.queue.pause import paused_of
+from rota.queue.periodic import Declared
+from rota.queue.role import ALL_ROLES
+from rota.queue.server import Server
+from rota.version import __version__
 
 WAITING_S: Final = 30.0
 """How long a sleeping worker's wish to be woken stands; it is said again in good time."""
@@ -74,6 +80,10 @@ class WorkerOptions:
     cancel_grace_s: float = 10.0
     ends_process: bool = False
     """The process is the worker's own and ends right after `run`: threads that do not stop end with it."""
+    role: str = ALL_ROLES
+    settings_digest: str = ""
+    passes: Mapping[str, Declared] = field(default_factory=dict)
+    """All passes of the program, also those whose runs this server leaves to others."""
 
 
 class Worker:
@@ -98,7 +108,8 @@ class Worker:
         random: Random | None = None,
         commands: Callable[[], Commands] | None = None,
     ) -> None:
-        self.holder: Holder = new_holder(host=socket.gethostname(), pid=os.getpid())
+        host = socket.gethostname()
+        self.holder: Holder = new_holder(host=host, pid=os.getpid())
         self._handlers = handlers
         self._options = options or WorkerOptions()
         self._random = random or Random()  # noqa: S311 - jitter
@@ -106,7 +117,13 @@ class Worker:
         self._database = Database(target, size=self._options.job_pool_size)
         self._store = Store(self._database)
         self._claims = Claims(self._store, holder=self.holder)
-        self._slots = Slots({name: handler.kind for name, handler in handlers.items()}, cpus=cpu_count())
+        self._slots = Slots({name: handler.kind for name, handler in handlers.items()}, cpus=cpu_count(), paused=None)
+        server = Server(
+            self.holder, host, os.getpid(), __version__, self._options.role, self._options.settings_digest,
+            kinds={name: handler.kind.limit for name, handler in handlers.items() if handler.kind.limit},
+            passes=self._options.passes,
+        )  # fmt: skip
+        self._registry = Registry(self._store, server, random=self._random)
         self._leases = GuardedBook()
         self._crew = Crew(
             handlers, leases=self._leases, random=self._random, store=self._store,
@@ -173,6 +190,8 @@ class Worker:
         log.info("worker started", holder=self.holder, kinds=len(self._handlers), database=self._target.shown)
         try:
             await self._stopping.wait()
+            drains = self._registry.beat(self._slots.running, draining=True, now=True)
+            loops.append(asyncio.create_task(self._quietly(drains)))
             await self._drain(claiming)
         except asyncio.CancelledError:
             self.stop(now=True)
@@ -186,6 +205,7 @@ class Worker:
             with contextlib.suppress(RotaError, TimeoutError):
                 async with asyncio.timeout(2):
                     await self._store.awake(self.holder)
+                    await self._registry.leave()
             await self._database.stop()
             await self._crew.shut()
             log.info("worker stopped", holder=self.holder)
@@ -327,12 +347,12 @@ class Worker:
 
     async def _look_loop(self, backoff: Backoff) -> None:
         while not self._stopping.is_set():
+            await self._look()
+            await self._registry.beat(self._slots.running)
+            backoff.reset()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._options.poll_s * (0.9 + 0.2 * self._random.random())):
                     await self._stopping.wait()
-                    return
-            await self._look()
-            backoff.reset()
 
     async def _look(self) -> None:
         """The one query of an idle server (I8), and what follows from its answer."""
@@ -340,11 +360,20 @@ class Worker:
             await self._say_waiting()
         self._slots.heard(self._handlers)
         free = self._slots.free_kinds()
-        seen = await self._claims.look(free, full=self._crew.full(free), grace_s=self._unanswered_s)
+        # A job makes no room for one that nobody may claim.
+        full = self._crew.full([*free, *self._slots.paused_kinds()])
+        seen = await self._claims.look(free, full=full, grace_s=self._unanswered_s)
         self.ready.set()
         self._crew.make_room(seen.urgent)
         for job_id in seen.cancels:
             self._crew.cancel(job_id)
+        paused = paused_of(seen.paused)
+        if paused != self._slots.paused:
+            # At the start it is the first that is known of pauses, and nothing was claimed before.
+            self._slots.paused = paused
+            # Jobs of a tenant that is not paused any more stand where claims have passed.
+            self._claims.returned(self._handlers)
+            self._kick_all()
         if seen.expired:
             await self._sweep()
         if seen.next_due_s is None:
