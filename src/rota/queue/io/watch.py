@@ -1,0 +1,73 @@
+"""The statements of whoever looks at the queue: one method for each .sql file. None of them changes a job.
+
+Every method raises DatabaseAway if the database does not answer, and SchemaError if its schema is missing. `now` is
+for tests; without it the database's clock decides (I5).
+
+Spec: job queue, "What to watch".
+"""
+
+from datetime import datetime
+from typing import Any
+
+from rota.ids import JobId
+from rota.io.postgres import Database, statement
+from rota.queue.job import State
+from rota.queue.watching import (
+    COUNTS_MAX,
+    ERROR_MAX,
+    EVERYTHING,
+    FAILED_MAX,
+    EndedCount,
+    Failure,
+    JobCount,
+    Overview,
+    Viewer,
+)
+
+
+class Watch:
+    """Looks at the queue in one schema of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def _fetch(self, name: str, *args: Any) -> list[Any]:
+        return await self.database.fetch(statement("rota.queue.io.sql", name, self.database.target.schema), *args)
+
+    async def counts(
+        self, *, ended: bool, viewer: Viewer = EVERYTHING, now: datetime | None = None
+    ) -> list[JobCount]:
+        """Jobs by kind and state, the most first; `ended`: also those that have ended, which takes longer."""
+        rows = await self._fetch("counts.sql", ended, viewer.tenant, COUNTS_MAX, now)
+        return [
+            JobCount(
+                row["kind"], State(row["state"]), row["count"], row["due"], row["oldest_due_s"], row["overdue"]
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    async def ended(
+        self, *, within_s: float, viewer: Viewer = EVERYTHING, now: datetime | None = None
+    ) -> list[EndedCount]:
+        """Jobs that ended within so many seconds, by kind and state."""
+        rows = await self._fetch("ended.sql", within_s, viewer.tenant, now)
+        return [EndedCount(row["kind"], State(row["state"]), row["count"]) for row in rows]
+
+    async def failed(self, *, viewer: Viewer = EVERYTHING, limit: int = FAILED_MAX) -> list[Failure]:
+        """The jobs that failed last, newest first, with their errors cut."""
+        rows = await self._fetch("failed.sql", viewer.tenant, limit, ERROR_MAX)
+        return [
+            Failure(JobId(row["id"]), row["kind"], row["tenant"], row["tries"], row["finished_at"], row["error"])
+            for row in rows
+        ]
+
+    async def overview(self, viewer: Viewer) -> Overview:
+        """What an administrator sees: jobs by kind and state, and the failed ones.
+
+        Args:
+            viewer: whose jobs; rows and counts of other tenants are in neither.
+        """
+        counts = await self.counts(ended=True, viewer=viewer)
+        return Overview(
+            sorted(counts, key=lambda one: (one.kind, one.state)), await self.failed(viewer=viewer)
+        )  # fmt: skip
