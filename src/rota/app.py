@@ -24,6 +24,7 @@ from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import Database, Target, statement
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io import bulk, callers
+from rota.queue.io.metering import Metering
 from rota.queue.io.store import Store, many_jobs, one_job
 from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import Dedupe, Enqueued, NewJob, State
@@ -346,11 +347,12 @@ class App:
 
     # Working
 
-    def worker(self, *, ends_process: bool = False) -> Worker:
+    def worker(self, *, ends_process: bool = False, metering: Metering | None = None) -> Worker:
         """A worker for this app's handlers; `await worker.run()` works until `worker.stop()`.
 
         Args:
             ends_process: the process is the worker's own and ends right after `run`.
+            metering: counts what it does, for metrics.
 
         Raises: SettingsError.
         """
@@ -367,6 +369,7 @@ class App:
                 keep_s=settings.keep_days * 86_400,
                 job_pool_size=settings.job_pool_size,
                 ends_process=ends_process,
+                metering=metering,
             ),
         )
 

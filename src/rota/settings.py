@@ -41,6 +41,10 @@ class Settings:
         keep_days: how long ended jobs stay, 0.001 to 3,650 days.
         log_format: `text`, `json`, or `auto` (text on a terminal).
         log_level: debug, info, warning or error.
+        metrics_port: where the parent of worker processes answers scrapes of /metrics; unset: nowhere.
+        metrics_host: the address for it; one beyond this machine needs a token.
+        metrics_token: what a scraper shows as `Authorization: Bearer …`.
+        metrics_prefix: goes before the names of all metrics.
         ffmpeg: the ffmpeg to use, where PATH has another or none.
     """
 
@@ -59,6 +63,10 @@ class Settings:
     keep_days: float = 7.0
     log_format: Literal["auto", "text", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_token: str | None = None
+    metrics_prefix: str = "rota"
     ffmpeg: str | None = None
 
     def require_dsn(self) -> str:
@@ -120,6 +128,12 @@ def _one_of(*words: str) -> Callable[[Any], str]:
     return check
 
 
+def _metric_name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,40}", value):
+        raise ValueError("give letters, digits and _, at most 41, not beginning with a digit")
+    return value
+
+
 LIMIT_CHECK: Final = _whole(0, 100_000)
 
 CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
@@ -137,6 +151,10 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "keep_days": _number(0.001, 3650),
     "log_format": _one_of("auto", "text", "json"),
     "log_level": _one_of("debug", "info", "warning", "error"),
+    "metrics_port": _whole(0, 65_535),
+    "metrics_host": _text,
+    "metrics_token": _text,
+    "metrics_prefix": _metric_name,
     "ffmpeg": _text,
 }
 
@@ -257,7 +275,7 @@ def _nearest(name: str, *, prefix: str = "") -> str:
 
 def _shown(name: str, value: Any) -> str:
     # A DSN may hold a password.
-    return "(hidden)" if name == "dsn" else repr(value)
+    return "(hidden)" if name in ("dsn", "metrics_token") else repr(value)
 
 
 assert {entry.name for entry in fields(Settings)} == {*CHECKS, "limits"}, "each setting has its check"

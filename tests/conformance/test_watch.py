@@ -17,9 +17,7 @@ class Watched:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self._inner: Any = (
-            Watch(queue.inner.database) if queue.reference is None else WatchedReference(queue.reference)
-        )
+        self._inner: Any = Watch(queue.inner.database) if queue.reference is None else WatchedReference(queue.reference)
 
     async def __call__(self, name: str, **options: Any) -> Any:
         answer = getattr(self._inner, name)(**options)

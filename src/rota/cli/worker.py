@@ -1,10 +1,13 @@
 """`rota worker`: runs a program's handlers, in this process or in several."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +16,10 @@ from rota.app import App
 from rota.cli.options import Dsn, Schema, load_app, read_settings
 from rota.io import log
 from rota.io.processes import Command, ProcessTree
+from rota.queue.io.metering import Metering
+from rota.queue.io.metrics import MeterFolder, QueueMetrics, Standing
+from rota.queue.io.watch import Watch
+from rota.queue.meters import Meters
 
 KILL_AFTER_S = 20.0
 """Beyond the jobs' own grace, what a worker process may take to give back its jobs before it is killed."""
@@ -25,6 +32,7 @@ def worker(  # noqa: PLR0917 - the options of a command
         bool, typer.Option("--alone", help="One worker in this very process, for a supervisor of your own.")
     ] = False,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+    meters: Annotated[Path | None, typer.Option("--meters", hidden=True)] = None,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
@@ -40,40 +48,90 @@ def worker(  # noqa: PLR0917 - the options of a command
     app = load_app(program, dsn=dsn, schema=schema)
     log.setup(app.settings)
     if alone or supervised:
-        status = run(work(app))
+        status = run(work(app, meters=meters, scraped=alone and app.settings.metrics_port is not None))
     else:
         # Bad settings show here, once, and not in every child.
         app.handlers  # noqa: B018
-        commands = worker_commands(program, count=processes, dsn=app.settings.require_dsn(), schema=app.settings.schema)
-        status = run(supervise(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S))
+        status = run(supervise(app, program, processes=processes, dsn=app.settings.require_dsn()))
     sys.stdout.flush()
     sys.stderr.flush()
     # A thread that does not stop must not keep the process, whose jobs may start elsewhere in a moment.
     os._exit(status)
 
 
-def worker_commands(program: str, *, count: int, dsn: str, schema: str) -> list[Command]:
-    """The commands of `count` worker processes of one program, for this database and this schema."""
+def worker_commands(program: str, *, count: int, dsn: str, schema: str, meters: Path | None = None) -> list[Command]:
+    """The commands of `count` worker processes of one program, for this database and this schema, which write what they
+    count to the folder `meters`."""
     environ = {"ROTA_DSN": dsn, "ROTA_SCHEMA": schema}
     argv = [sys.executable, "-P", "-m", "rota.cli.main", "worker", "--supervised", program]
+    if meters is not None:
+        argv += ["--meters", str(meters)]
     return [Command(f"worker {number}", argv, environ) for number in range(1, count + 1)]
 
 
-async def work(app: App) -> int:
-    """Runs one worker in this process until a signal stops it."""
+async def work(app: App, *, meters: Path | None = None, scraped: bool = False) -> int:
+    """Runs one worker in this process until a signal stops it.
+
+    Args:
+        app: the program.
+        meters: the folder where its parent reads what it counts.
+        scraped: whether this process answers scrapes itself.
+    """
     await app.start()
-    running = app.worker(ends_process=True)
+    file = None if meters is None else MeterFolder.file(meters, os.getpid())
+    metering = Metering(file) if scraped or meters is not None else None
+    running = app.worker(ends_process=True, metering=metering)
     on_signals(running.stop)
-    await running.run()
+    async with contextlib.AsyncExitStack() as stack:
+        if scraped and metering is not None:
+            await stack.enter_async_context(answering_scrapes(app, metering.snapshot))
+        await running.run()
     await app.stop()
     return 0
 
 
-async def supervise(commands: list[Command], *, grace_s: float) -> int:
-    """Runs processes until a signal stops them."""
-    tree = ProcessTree(commands, grace_s=grace_s)
-    on_signals(tree.stop)
-    return await tree.run()
+async def supervise(app: App, program: str, *, processes: int, dsn: str) -> int:
+    """Runs worker processes of a program until a signal stops them, and answers scrapes for them all."""
+    async with contextlib.AsyncExitStack() as stack:
+        folder = None
+        if app.settings.metrics_port is not None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rota-meters-")))
+        commands = worker_commands(program, count=processes, dsn=dsn, schema=app.settings.schema, meters=folder)
+        tree = ProcessTree(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S)
+        on_signals(tree.stop)
+        if folder is not None:
+            meters = MeterFolder(folder, living=lambda: tree.pids)
+            await stack.enter_async_context(answering_scrapes(app, meters.read))
+        return await tree.run()
+
+
+@contextlib.asynccontextmanager
+async def answering_scrapes(app: App, meters: Callable[[], Meters]) -> AsyncIterator[None]:
+    """Answers scrapes for as long as the block runs.
+
+    Args:
+        app: the program, whose database is counted when somebody scrapes.
+        meters: gives what its workers counted.
+    """
+    # A web server takes a moment to import, and most commands need none.
+    from rota.io.metrics import MetricsServer  # noqa: PLC0415
+
+    async def standing() -> Standing:
+        return Standing(await Watch(await app.database()).counts(ended=True))
+
+    settings = app.settings
+    server = MetricsServer(
+        QueueMetrics(meters, standing).families,
+        prefix=settings.metrics_prefix, host=settings.metrics_host, port=settings.metrics_port or 0,
+        token=settings.metrics_token,
+    )  # fmt: skip
+    await server.start()
+    log.get_logger("rota.metrics").info("metrics are served", port=server.port)
+    try:
+        yield
+    finally:
+        await server.stop()
+        await app.stop()
 
 
 def on_signals(stop: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: families as plain values, their text by prometheus-client, and a small server for scrapes.
+"""Numbers for Prometheus: their text by prometheus-client, and a small server for scrapes.
 
 It knows nothing of jobs: what to show comes from a function that is asked at each scrape. The server shares the
 caller's event loop, leaves signals to it, and answers nobody without the token where one is set.
@@ -10,8 +10,7 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 import uvicorn
 from prometheus_client import CollectorRegistry
@@ -24,29 +23,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from rota.errors import SettingsError
+from rota.io.families import Family
 
 STOP_S: Final = 2
 """How long a scrape that is under way may hold up the end of the server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One value and its labels; of a histogram also the counts up to each bound, and `value` is the sum."""
-
-    labels: Sequence[str]
-    value: float
-    buckets: Sequence[tuple[float, int]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Samples of one name. A counter's name ends in `_total`."""
-
-    name: str
-    type: Literal["counter", "gauge", "histogram"]
-    help: str
-    labels: Sequence[str] = ()
-    samples: Sequence[Sample] = field(default_factory=list)
 
 
 def render(families: Sequence[Family], *, prefix: str, accept: str = "") -> tuple[bytes, str]:
@@ -78,7 +58,9 @@ def _metric(family: Family, prefix: str) -> Metric:
     if family.type == "histogram":
         histogram = HistogramMetricFamily(name, family.help, labels=family.labels)
         for sample in family.samples:
-            buckets = [("+Inf" if bound == float("inf") else f"{bound}", float(count)) for bound, count in sample.buckets]
+            buckets = [
+                ("+Inf" if bound == float("inf") else f"{bound}", float(count)) for bound, count in sample.buckets
+            ]
             histogram.add_metric(sample.labels, buckets, sample.value)
         return histogram
     make = CounterMetricFamily if family.type == "counter" else GaugeMetricFamily

@@ -67,6 +67,11 @@ class ProcessTree:
         child = self._children.get(name)
         return child.pid if child is not None and child.returncode is None else None
 
+    @property
+    def pids(self) -> set[int]:
+        """The process ids of all children that run now."""
+        return {child.pid for child in self._children.values() if child.returncode is None}
+
     def stop(self) -> None:
         """Tells every child to stop (SIGTERM); a second call kills the impatient way, by a second SIGTERM."""
         self._stopping.set()

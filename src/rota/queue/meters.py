@@ -1,7 +1,7 @@
 """What a worker counts of itself: totals, histograms and a few latest values. Pure: no clock, no thread, no database.
 
 A worker counts in batches and says now and then, as a snapshot, how far it has come; whoever shows the numbers adds
-up the snapshots of several processes, also of those that have ended (`add_up`), so that a total never goes back.
+up the snapshots of several processes (`add_up`), also of those that have ended, so that a total never goes back.
 
 Spec: job queue, "What to watch".
 """
@@ -62,6 +62,7 @@ class Meters(Struct):
         stall_kills: the same by how the stop ended: `stopped`, `killed`, `fenced`.
         lease_lost: leases that were lost, by why: `taken`, `unwritten`.
         fenced: processes that ended themselves because a job could not be stopped.
+        overlap_s: how long runs of one job by two holders overlapped; has to be 0 (I2).
         wait: from when a job was due until its claim.
         run: how long its handler took.
         claim: how long the statement took.
@@ -73,6 +74,7 @@ class Meters(Struct):
     stall_kills: dict[str, int] = field(default_factory=dict)
     lease_lost: dict[str, int] = field(default_factory=dict)
     fenced: int = 0
+    overlap_s: float = 0.0
     wait: dict[str, Histogram] = field(default_factory=dict)
     run: dict[str, Histogram] = field(default_factory=dict)
     claim: Histogram = field(default_factory=lambda: Histogram.over(CLAIM_S))
@@ -101,17 +103,10 @@ class Meters(Struct):
         _count(self.lease_lost, why)
 
 
-def add_up(snapshots: Iterable[Meters], *, living: int) -> Meters:
-    """The numbers of several processes as one.
-
-    Args:
-        snapshots: those of processes that live first, then those that have ended.
-        living: how many of them live: only they have a latest value.
-
-    Returns: the sums; of the latest values the worst.
-    """
+def add_up(snapshots: Iterable[Meters]) -> Meters:
+    """The numbers of several processes as one: sums, and of the latest values the worst."""
     total = Meters()
-    for number, one in enumerate(snapshots):
+    for one in snapshots:
         for mine, theirs in (
             (total.failures, one.failures),
             (total.lease_kills, one.lease_kills),
@@ -125,8 +120,8 @@ def add_up(snapshots: Iterable[Meters], *, living: int) -> Meters:
                 _histogram(own, kind, histogram.bounds).add(histogram)
         total.claim.add(one.claim)
         total.fenced += one.fenced
-        if number < living:
-            total.loop_lag_s = max(total.loop_lag_s, one.loop_lag_s)
+        total.overlap_s += one.overlap_s
+        total.loop_lag_s = max(total.loop_lag_s, one.loop_lag_s)
     return total
 
 

@@ -26,6 +26,7 @@ from rota.queue.io.children import ChildDied, Children
 from rota.queue.io.completer import Write
 from rota.queue.io.heart import FENCE_WAIT_S, Last
 from rota.queue.io.leases import GuardedBook
+from rota.queue.io.metering import Metering
 from rota.queue.io.running import Running, Stopped, run_in_child
 from rota.queue.job import ClaimedJob, HandlerOutcome
 
@@ -54,6 +55,7 @@ class Crew:
         leases: where their leases stand.
         random: for the jitter of waits.
         ended: told of a job's end: its kind, and what to write; None where the lease is gone.
+        metering: counts, if anybody does.
     """
 
     def __init__(
@@ -63,11 +65,13 @@ class Crew:
         leases: GuardedBook,
         random: Random,
         ended: Callable[[str, Write | None], None],
+        metering: Metering | None = None,
     ) -> None:
         self._handlers = handlers
         self._leases = leases
         self._random = random
         self._ended = ended
+        self._metering = metering
         self._running: dict[JobId, Running] = {}
         self._line: deque[Running] = deque()
         """Jobs whose handlers have not been called yet."""
@@ -124,6 +128,8 @@ class Crew:
         if running.loss is None:
             running.loss = loss
             log.warning(LOSS_WORDS[loss], job_id=str(lease.job_id), kind=running.job.kind, epoch=lease.epoch)
+            if self._metering is not None and loss is not Loss.STALLED:
+                self._metering.meters.lost(loss)
         running.stop()
 
     def cancel(self, job_id: JobId) -> None:
@@ -161,6 +167,8 @@ class Crew:
         for running in list(self._running.values()):
             job = running.job
             if job.lease == stuck:
+                if self._metering is not None:
+                    self._metering.fenced(job.kind)
                 last.finishes.append(dispatcher.could_not_stop(job, kind=running.handler.kind, random=self._random))
             else:
                 last.releases.append(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
@@ -176,18 +184,24 @@ class Crew:
             task.add_done_callback(self._tasks.discard)
 
     async def _work_off(self) -> None:
-        task, line, turn_ends = asyncio.current_task(), self._line, lease_clock() + TURN_S
+        task, line, began = asyncio.current_task(), self._line, lease_clock()
         assert task is not None, "this is a task"
+        turn_ends = began + TURN_S
         while line:
             running = line.popleft()
             running.task = task
             await self._run(running)
+            ended = lease_clock()
+            if self._metering is not None:
+                self._metering.ran(running.job.kind, ended - began)
+            began = ended
             while task.cancelling():
                 # The order was for that job; the task goes on with the next.
                 task.uncancel()
-            if lease_clock() > turn_ends:
+            if ended > turn_ends:
                 await asyncio.sleep(0)
-                turn_ends = lease_clock() + TURN_S
+                began = lease_clock()
+                turn_ends = began + TURN_S
 
     async def _run(self, running: Running) -> None:
         write: Write | None = None
@@ -241,7 +255,7 @@ class Crew:
             ended = await run_in_child(running, self._children)
         except (asyncio.CancelledError, ChildDied) as error:
             if running.must_stop():
-                return self._stopped(running)
+                return self._stopped(running, killed=isinstance(error, ChildDied))
             ended = Ended(error=str(error) or "The job was cancelled by its worker")
         if running.must_stop() and (ended.error is not None or ended.told):
             return self._stopped(running)
@@ -252,7 +266,9 @@ class Crew:
             )  # fmt: skip
         return dispatcher.settle_child(job, kind=kind, ended=ended, random=self._random)
 
-    def _stopped(self, running: Running) -> Write | None:
+    def _stopped(self, running: Running, *, killed: bool = False) -> Write | None:
+        if self._metering is not None and running.loss is Loss.STALLED:
+            self._metering.meters.stalled(running.job.kind, how="killed" if killed else "stopped")
         return dispatcher.stopped(
             running.job,
             kind=running.handler.kind,

@@ -6,7 +6,7 @@ for tests; without it the database's clock decides (I5).
 Spec: job queue, "What to watch".
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rota.ids import JobId
@@ -34,9 +34,7 @@ class Watch:
     async def _fetch(self, name: str, *args: Any) -> list[Any]:
         return await self.database.fetch(statement("rota.queue.io.sql", name, self.database.target.schema), *args)
 
-    async def counts(
-        self, *, ended: bool, viewer: Viewer = EVERYTHING, now: datetime | None = None
-    ) -> list[JobCount]:
+    async def counts(self, *, ended: bool, viewer: Viewer = EVERYTHING, now: datetime | None = None) -> list[JobCount]:
         """Jobs by kind and state, the most first; `ended`: also those that have ended, which takes longer."""
         rows = await self._fetch("counts.sql", ended, viewer.tenant, COUNTS_MAX, now)
         return [
@@ -55,11 +53,18 @@ class Watch:
 
     async def failed(self, *, viewer: Viewer = EVERYTHING, limit: int = FAILED_MAX) -> list[Failure]:
         """The jobs that failed last, newest first, with their errors cut."""
-        rows = await self._fetch("failed.sql", viewer.tenant, limit, ERROR_MAX)
+        rows = await self._fetch("last_failed.sql", viewer.tenant, limit, ERROR_MAX)
         return [
             Failure(JobId(row["id"]), row["kind"], row["tenant"], row["tries"], row["finished_at"], row["error"])
             for row in rows
         ]
+
+    async def clock_ahead_s(self) -> float:
+        """How far the database's clock is ahead of this machine's, in seconds; as exact as half a round trip."""
+        before = datetime.now(UTC)
+        now = (await self._fetch("clock.sql"))[0]["now"]
+        ahead: float = (now - (before + (datetime.now(UTC) - before) / 2)).total_seconds()
+        return ahead
 
     async def overview(self, viewer: Viewer) -> Overview:
         """What an administrator sees: jobs by kind and state, and the failed ones.

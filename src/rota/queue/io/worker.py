@@ -21,12 +21,12 @@ from random import Random
 from typing import Final
 
 from rota.errors import DatabaseAway, RotaError
-from rota.ids import Holder, new_holder
+from rota.ids import Holder, JobId, new_holder
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
-from rota.lease import Lease
+from rota.lease import Lease, Loss
 from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
@@ -34,8 +34,10 @@ from rota.queue.io.completer import PENDING_MAX, Completer, Write
 from rota.queue.io.crew import Crew
 from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, Heart, Last
 from rota.queue.io.leases import GuardedBook
+from rota.queue.io.metering import Metering
 from rota.queue.io.store import Store
 from rota.queue.io.wakeup import Wakeup
+from rota.queue.io.watch import Watch
 from rota.queue.job import Finish, State
 
 WAITING_S: Final = 30.0
@@ -66,6 +68,8 @@ class WorkerOptions:
     job_pool_size: int = 6
     ends_process: bool = False
     """The process is the worker's own and ends right after `run`: threads that do not stop end with it."""
+    metering: Metering | None = None
+    """What counts; nothing is counted without it."""
 
 
 class Worker:
@@ -97,7 +101,12 @@ class Worker:
         self._store = Store(self._database)
         self._slots = Slots({name: handler.kind for name, handler in handlers.items()})
         self._leases = GuardedBook()
-        self._crew = Crew(handlers, leases=self._leases, random=self._random, ended=self._on_ended)
+        self._metering = self._options.metering
+        self._crew = Crew(
+            handlers, leases=self._leases, random=self._random, ended=self._on_ended, metering=self._metering
+        )
+        self._ending: dict[JobId, str] = {}
+        """The kinds of jobs whose ends are on their way to the database."""
         self._completer = Completer(self._store, written=self._on_written, random=self._random)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kick = asyncio.Event()
@@ -153,6 +162,8 @@ class Worker:
         if self._target.pooler == "none":
             wakeup = Wakeup(self._target, heard=self._on_heard, connected=self._kick_all, random=self._random)
             loops.append(asyncio.create_task(wakeup.run()))
+        if self._metering is not None:
+            loops.append(asyncio.create_task(self._metering.run(Watch(self._database).clock_ahead_s)))
         log.info("worker started", holder=self.holder, kinds=len(self._handlers), database=self._target.shown)
         try:
             await self._stopping.wait()
@@ -205,6 +216,8 @@ class Worker:
             self._more.update(ask.kind for ask in asks)
             raise
         self.ready.set()
+        if self._metering is not None:
+            self._metering.claimed(claimed, took_s=lease_clock() - sent_at)
         if claimed:
             self._slots.took(claimed)
             self._crew.start(claimed, sent_at=sent_at)
@@ -302,8 +315,12 @@ class Worker:
 
     async def _sweep(self) -> None:
         for swept in await self._store.sweep():
-            facts = {"job_id": str(swept.lease.job_id), "kind": swept.kind, "holder": swept.holder}
+            facts = {
+                "job_id": str(swept.lease.job_id), "kind": swept.kind, "epoch": swept.lease.epoch,
+                "holder": swept.holder,
+            }  # fmt: skip
             if swept.state is State.FAILED:
+                self._count_failure(swept.kind)
                 log.warning("job failed: its lease ran out on its last try", **facts)
             else:
                 log.warning("lease ran out", state=swept.state.value, **facts)
@@ -322,6 +339,7 @@ class Worker:
     def _on_ended(self, kind: str, write: Write | None) -> None:
         self._slots.left(kind)
         if write is not None:
+            self._ending[write.lease.job_id] = kind
             self._completer.add(write)
         if kind in self._more:
             if self._slots.roomy(kind):
@@ -332,12 +350,23 @@ class Worker:
     def _on_written(self, written: list[tuple[Write, State | None]]) -> None:
         self._leases.drop([write.lease for write, _ in written])
         for write, state in written:
+            kind = self._ending.pop(write.lease.job_id, "")
             if state is State.FAILED and isinstance(write, Finish):
-                log.warning("job failed", job_id=str(write.lease.job_id), error=write.error)
+                self._count_failure(kind)
+                log.warning("job failed", job_id=str(write.lease.job_id), kind=kind, error=write.error)
             if state is None:
-                log.warning("job lost its lease to another server; stopped here", job_id=str(write.lease.job_id))
+                if self._metering is not None:
+                    self._metering.meters.lost(Loss.TAKEN)
+                log.warning(
+                    "job lost its lease to another server; stopped here",
+                    job_id=str(write.lease.job_id), kind=kind, epoch=write.lease.epoch,
+                )  # fmt: skip
         if self._claims_again():
             self._kick.set()
+
+    def _count_failure(self, kind: str) -> None:
+        if self._metering is not None:
+            self._metering.meters.failed(kind)
 
     # Stopping
 
