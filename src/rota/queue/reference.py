@@ -118,6 +118,8 @@ class Reference:
             now=at,
             payload=job.payload,
             trace=job.trace,
+            parent_id=job.parent_id,
+            batch_id=job.batch_id,
         )
         return Enqueued(job_id, created=True)
 

@@ -276,6 +276,8 @@ def one_job(job: NewJob, *, now: datetime | None = None) -> tuple[Any, ...]:
         job.delay_s,
         job.max_tries,
         job.trace,
+        None if job.parent_id is None else str(job.parent_id),
+        None if job.batch_id is None else str(job.batch_id),
         now,
     )
 
