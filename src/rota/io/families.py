@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+FamilyType = Literal["counter", "gauge", "histogram"]
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -22,7 +24,7 @@ class Family:
     """Samples of one name. A counter's name ends in `_total`."""
 
     name: str
-    type: Literal["counter", "gauge", "histogram"]
+    type: FamilyType
     help: str
     labels: Sequence[str] = ()
     samples: Sequence[Sample] = field(default_factory=list)

@@ -28,7 +28,7 @@ from rota.queue.io.heart import FENCE_WAIT_S, Last
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.metering import Metering
 from rota.queue.io.running import Running, Stopped, run_in_child
-from rota.queue.job import ClaimedJob, HandlerOutcome
+from rota.queue.job import ClaimedJob, HandlerOutcome, Outcome
 
 TURN_S: Final = 0.005
 """How long jobs that never wait may keep the event loop before others get a turn."""
@@ -167,9 +167,10 @@ class Crew:
         for running in list(self._running.values()):
             job = running.job
             if job.lease == stuck:
+                finish = dispatcher.could_not_stop(job, kind=running.handler.kind, random=self._random)
+                last.finishes.append(finish)
                 if self._metering is not None:
-                    self._metering.fenced(job.kind)
-                last.finishes.append(dispatcher.could_not_stop(job, kind=running.handler.kind, random=self._random))
+                    self._metering.fenced(job.kind, failed=finish.outcome is Outcome.FAILED)
             else:
                 last.releases.append(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
         return last

@@ -62,9 +62,12 @@ class Metering:
         """Notes how long a handler took."""
         self._runs[kind].append(seconds)
 
-    def fenced(self, kind: str) -> None:
-        """Notes, from whatever thread, that this process is about to end because of a job of this kind."""
+    def fenced(self, kind: str, *, failed: bool) -> None:
+        """Notes, from whatever thread, that this process is about to end because of a job of this kind, and whether
+        that was the job's last try."""
         self.meters.stalled(kind, how="fenced")
+        if failed:
+            self.meters.failed(kind)
         self.write()
 
     async def run(self, ahead_s: Callable[[], Awaitable[float]]) -> None:

@@ -8,7 +8,7 @@ Spec: job queue, "What to watch".
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -18,7 +18,7 @@ import msgspec
 
 from rota.errors import RotaError
 from rota.io.clock import lease_clock
-from rota.io.families import Family, Sample
+from rota.io.families import Family, FamilyType, Sample
 from rota.io.log import get_logger
 from rota.queue.meters import Histogram, Meters, add_up
 from rota.queue.watching import JobCount
@@ -83,11 +83,19 @@ class QueueMetrics:
     Args:
         meters: gives the numbers that the worker processes counted.
         standing: asks the database.
+        clock: seconds of a clock that never steps.
     """
 
-    def __init__(self, meters: Callable[[], Meters], standing: Callable[[], Awaitable[Standing]]) -> None:
+    def __init__(
+        self,
+        meters: Callable[[], Meters],
+        standing: Callable[[], Awaitable[Standing]],
+        *,
+        clock: Callable[[], float] = lease_clock,
+    ) -> None:
         self._meters = meters
         self._ask = standing
+        self._clock = clock
         self._asking = asyncio.Lock()
         self._standing: Standing | None = None
         self._fresh_until = -float("inf")
@@ -96,20 +104,21 @@ class QueueMetrics:
         """All families, for one scrape."""
         standing = await self._kept()
         shown = of_meters(self._meters())
-        up = Family("database_up", "gauge", "Whether the database answered the last question.")
-        return [*shown, *([] if standing is None else of_standing(standing)), _filled(up, [((), standing is not None)])]
+        counted = [] if standing is None else of_standing(standing)
+        up = _one("database_up", "gauge", "Whether the database answered the last question.", standing is not None)
+        return [*shown, *counted, up]
 
     async def _kept(self) -> Standing | None:
         # One asks; whoever comes meanwhile waits for the same answer.
         async with self._asking:
-            began = lease_clock()
+            began = self._clock()
             if began >= self._fresh_until:
                 try:
                     self._standing = await self._ask()
                 except (RotaError, OSError) as error:
                     log.warning("the database cannot be counted", error=str(error))
                     self._standing = None
-                ended = lease_clock()
+                ended = self._clock()
                 self._fresh_until = ended + max(KEEP_S, SHARE * (ended - began))
             return self._standing
 
@@ -117,21 +126,21 @@ class QueueMetrics:
 def of_standing(standing: Standing) -> list[Family]:
     """What the database says, as families."""
     counts = standing.counts
-    due = {one.kind: one.oldest_due_s for one in counts if one.oldest_due_s is not None}
-    overdue = [(one.kind, one.overdue) for one in counts if one.overdue]
     return [
         Family(
             "jobs", "gauge", "The jobs in the table now, of all tenants.", ("kind", "state"),
             [Sample((one.kind, one.state.value), one.count) for one in counts],
         ),
-        _by("kind", Family("job_oldest_due_seconds", "gauge", "How long the oldest due job of a kind has waited."), due),
         _by(
-            "kind",
-            Family("jobs_lease_overdue", "gauge", "Leased jobs whose lease has run out and that no sweep has met."),
-            dict(overdue),
+            "kind", "job_oldest_due_seconds", "gauge", "How long the oldest due job of a kind has waited.",
+            {one.kind: one.oldest_due_s for one in counts if one.oldest_due_s is not None},
         ),
         _by(
-            "kind", Family("orphan_kinds", "gauge", "Kinds with due jobs that no live server takes."),
+            "kind", "jobs_lease_overdue", "gauge", "Leased jobs whose lease has run out and that no sweep has met.",
+            {one.kind: one.overdue for one in counts if one.overdue},
+        ),
+        _by(
+            "kind", "orphan_kinds", "gauge", "Kinds with due jobs that no live server takes.",
             dict.fromkeys(standing.orphans, 1),
         ),
     ]  # fmt: skip
@@ -140,58 +149,40 @@ def of_standing(standing: Standing) -> list[Family]:
 def of_meters(meters: Meters) -> list[Family]:
     """What worker processes counted, as families."""
     return [
-        _by("kind", Family("job_failures_total", "counter", "Jobs that this server wrote as failed."), meters.failures),
+        _by("kind", "job_failures_total", "counter", "Jobs that this server wrote as failed.", meters.failures),
         _by(
-            "kind",
-            Family("job_lease_kills_total", "counter", "Jobs that the watchdog of this server stopped for no progress."),
+            "kind", "job_lease_kills_total", "counter", "Jobs that the watchdog stopped for no progress.",
             meters.lease_kills,
         ),
         _by(
-            "how",
-            Family("stall_kills_total", "counter", "The same by how: stopped, killed (child), fenced (process)."),
+            "how", "stall_kills_total", "counter", "The same by how: stopped, killed (child), fenced (process).",
             {"stopped": 0, "killed": 0, "fenced": 0} | meters.stall_kills,
         ),
         _by(
-            "why", Family("lease_lost_total", "counter", "Leases that this server lost: taken by another, unwritten."),
+            "why", "lease_lost_total", "counter", "Leases that this server lost: taken by another, unwritten.",
             {"taken": 0, "unwritten": 0} | meters.lease_lost,
         ),
-        _filled(
-            Family("fenced_total", "counter", "Worker processes that ended themselves to keep a lease."),
-            [((), meters.fenced)],
-        ),
-        _filled(
-            Family("overlap_seconds_total", "counter", "How long two holders ran one job at once. It has to be 0."),
-            [((), meters.overlap_s)],
-        ),
-        _filled(
-            Family("loop_lag_seconds", "gauge", "The worst lateness of a worker's event loop in the last 15 seconds."),
-            [((), meters.loop_lag_s)],
-        ),
-        _histograms(
-            Family("job_wait_seconds", "histogram", "From when a job was due until its claim.", ("kind",)), meters.wait
-        ),
-        _histograms(Family("job_run_seconds", "histogram", "How long a handler ran.", ("kind",)), meters.run),
+        _one("fenced_total", "counter", "Worker processes that ended themselves to keep a lease.", meters.fenced),
+        _one("overlap_seconds_total", "counter", "How long two holders ran one job; it has to be 0.", meters.overlap_s),
+        _one("loop_lag_seconds", "gauge", "The worst lateness of an event loop in the last 15 s.", meters.loop_lag_s),
         Family(
-            "claim_seconds", "histogram", "How long a claim's statement took.", (), [_sample((), meters.claim)]
+            "job_wait_seconds", "histogram", "From when a job was due until its claim.", ("kind",),
+            [_sample((kind,), histogram) for kind, histogram in meters.wait.items()],
         ),
+        Family(
+            "job_run_seconds", "histogram", "How long a handler ran.", ("kind",),
+            [_sample((kind,), histogram) for kind, histogram in meters.run.items()],
+        ),
+        Family("claim_seconds", "histogram", "How long a claim's statement took.", (), [_sample((), meters.claim)]),
     ]  # fmt: skip
 
 
-def _by(label: str, family: Family, values: Mapping[str, float]) -> Family:
-    return Family(
-        family.name, family.type, family.help, (label,), [Sample((name,), value) for name, value in values.items()]
-    )
+def _one(name: str, type_: FamilyType, words: str, value: float) -> Family:
+    return Family(name, type_, words, (), [Sample((), value)])
 
 
-def _filled(family: Family, values: Iterable[tuple[Sequence[str], float]]) -> Family:
-    return Family(
-        family.name, family.type, family.help, family.labels, [Sample(labels, value) for labels, value in values]
-    )
-
-
-def _histograms(family: Family, histograms: Mapping[str, Histogram]) -> Family:
-    samples = [_sample((kind,), histogram) for kind, histogram in histograms.items()]
-    return Family(family.name, family.type, family.help, family.labels, samples)
+def _by(label: str, name: str, type_: FamilyType, words: str, values: Mapping[str, float]) -> Family:
+    return Family(name, type_, words, (label,), [Sample((key,), value) for key, value in values.items()])
 
 
 def _sample(labels: Sequence[str], histogram: Histogram) -> Sample:
