@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar, overload
 from rota import settings as settings_module
 from rota.errors import EnqueueError, SettingsError
 from rota.ids import JobId
-from rota.io import migrate
+from rota.io import migrate, tracing
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import Database, Target, statement
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
@@ -279,6 +279,7 @@ class App:
             run_after=run_after,
             delay_s=delay_s,
             max_tries=max_tries,
+            trace=tracing.current(),
         )
 
     async def enqueue(

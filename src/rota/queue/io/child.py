@@ -13,11 +13,12 @@ import socket
 import sys
 import threading
 import traceback
+from contextvars import copy_context
 from functools import cache
 from typing import Any
 
 from rota.errors import PayloadError
-from rota.io import log
+from rota.io import log, tracing
 from rota.queue import dispatcher
 from rota.queue.child_messages import Begin, Ended, Frames, Moved, Ready, Run, Stop, Target, frame, outcome_message
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
@@ -125,7 +126,9 @@ def _run(order: Run, host: Host) -> Ended:
         return Ended(error=str(error), final=True)
     host.told = False
     try:
-        returned = handler.call(Context(order.job(), payload, host=host), payload)
+        variables = copy_context()
+        tracing.stand_in(order.trace, variables)
+        returned = variables.run(handler.call, Context(order.job(), payload, host=host), payload)
     except BaseException as error:
         return _failed(error)
     if isinstance(returned, HandlerOutcome):

@@ -17,6 +17,7 @@ from typing import Final
 from rota.errors import PayloadError
 from rota.ids import JobId
 from rota.io.clock import lease_clock
+from rota.io import tracing
 from rota.io.log import get_logger
 from rota.lease import Lease, Loss
 from rota.queue import dispatcher
@@ -28,7 +29,7 @@ from rota.queue.io.heart import FENCE_WAIT_S, Last
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.metering import Metering
 from rota.queue.io.running import Running, Stopped, run_in_child
-from rota.queue.job import ClaimedJob, HandlerOutcome, Outcome
+from rota.queue.job import ClaimedJob, Finish, HandlerOutcome, Outcome
 
 TURN_S: Final = 0.005
 """How long jobs that never wait may keep the event loop before others get a turn."""
@@ -72,6 +73,7 @@ class Crew:
         self._random = random
         self._ended = ended
         self._metering = metering
+        self._tracer = tracing.tracer()
         self._running: dict[JobId, Running] = {}
         self._line: deque[Running] = deque()
         """Jobs whose handlers have not been called yet."""
@@ -213,27 +215,42 @@ class Crew:
         finally:
             running.task = None
             del self._running[running.job.lease.job_id]
+            if running.span is not None:
+                self._end_span(running.span, write)
             if write is None:
                 self._leases.drop([running.job.lease])
             self._ended(running.job.kind, write)
             if not self._running:
                 self._idle.set()
 
+    def _begin_span(self, tracer: tracing.Tracer, job: ClaimedJob) -> tracing.RunSpan:
+        facts: dict[str, str | int] = {"messaging.message.id": str(job.id), "rota.epoch": job.lease.epoch}
+        return tracer.begin(job.kind, traceparent=job.trace, tries=job.tries, facts=facts)
+
+    def _end_span(self, span: tracing.RunSpan, write: Write | None) -> None:
+        if isinstance(write, Finish):
+            went_wrong = write.outcome in (Outcome.FAILED, Outcome.RETRY)
+            span.end(write.outcome, error=(write.error or "") if went_wrong else None)
+        else:
+            span.end("lost" if write is None else "returned", error="The lease was lost" if write is None else None)
+
     async def _outcome(self, running: Running) -> Write | None:
         job, handler = running.job, running.handler
         if running.must_stop():
             return self._stopped(running)
         running.started = True
+        running.span = None if self._tracer is None else self._begin_span(self._tracer, job)
         if handler.kind.isolation == "process":
             return await self._child_outcome(running)
         try:
             payload = handler.decode(job.payload)
         except PayloadError as error:
             return dispatcher.unfit(job, error)
+        variables = copy_context()
+        if running.span is not None:
+            running.span.around(variables)
         try:
-            returned = await running.call(
-                payload, variables=copy_context(), threads=self._threads, waits=self._add_task
-            )  # fmt: skip
+            returned = await running.call(payload, variables=variables, threads=self._threads, waits=self._add_task)
         except (asyncio.CancelledError, Stopped):
             return self._stopped(running)
         except (Exception, SystemExit) as error:

@@ -13,7 +13,10 @@ from concurrent.futures import Executor
 from contextvars import Context as Variables
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from rota.io.clock import lease_clock
+from rota.io.tracing import RunSpan
 from rota.lease import Held, Loss
 from rota.queue.child_messages import Ended, Moved, Target, frame, run_message
 from rota.queue.handler import Handler
@@ -46,10 +49,11 @@ class Running:
         told: its handler has seen that it should stop.
         stop_seen_at: when the event loop last took up an order to stop it; the heart reads whether the loop lives.
         task: the task that steps it now.
+        span: its try in the program's traces, if that has any.
     """
 
     __slots__ = (
-        "_leases", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job", "loss", "started",
+        "_leases", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job", "loss", "span", "started",
         "stop_seen_at", "task", "told",
     )  # fmt: skip
 
@@ -67,6 +71,7 @@ class Running:
         self.started = False
         self.stop_seen_at: float | None = None
         self.task: asyncio.Task[None] | None = None
+        self.span: RunSpan | None = None
 
     def must_stop(self) -> bool:
         """Whether the handler may take no further step of its own accord.
@@ -138,7 +143,8 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     child = await children.take()
     running.child = child
     try:
-        await child.send(frame(run_message(running.job, target_of(running.handler.function))))
+        job = running.job if running.span is None else replace(running.job, trace=running.span.traceparent)
+        await child.send(frame(run_message(job, target_of(running.handler.function))))
         while True:
             for message in await child.messages():
                 if isinstance(message, Moved):
