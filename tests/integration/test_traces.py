@@ -1,6 +1,5 @@
 """Traces from an enqueue to its runs: in a coroutine, in a thread and in a child process, over retries, and without."""
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -72,7 +71,8 @@ async def main():
         for row in ended:
             (whole,) = await store.show(row.id)
             results[whole.kind + (" failed" if whole.state == "failed" else "")] = json.loads(whole.result or "null")
-    print(json.dumps({"results": results, "spans": [json.loads(span.to_json()) for span in spans.get_finished_spans()]}))
+    finished = [json.loads(span.to_json()) for span in spans.get_finished_spans()]
+    print(json.dumps({"results": results, "spans": finished}))
 
 
 if __name__ == "__main__":

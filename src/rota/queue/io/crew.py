@@ -16,8 +16,8 @@ from typing import Final
 
 from rota.errors import PayloadError
 from rota.ids import JobId
-from rota.io.clock import lease_clock
 from rota.io import tracing
+from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.lease import Lease, Loss
 from rota.queue import dispatcher

@@ -53,8 +53,8 @@ class Running:
     """
 
     __slots__ = (
-        "_leases", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job", "loss", "span", "started",
-        "stop_seen_at", "task", "told",
+        "_leases", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job", "loss", "span",
+        "started", "stop_seen_at", "task", "told",
     )  # fmt: skip
 
     def __init__(self, job: ClaimedJob, handler: Handler, *, held: Held, leases: GuardedBook) -> None:
