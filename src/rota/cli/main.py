@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import admin, demo, dev, doctor, jobs, migrate, worker
+from rota.cli import admin, demo, dev, doctor, jobs, migrate, top, worker
 from rota.errors import RotaError, SettingsError
 from rota.io.terminal import discard, fail
 from rota.version import __version__
@@ -27,6 +27,7 @@ app.add_typer(migrate.app, name="migrate")
 app.add_typer(admin.app, name="admin")
 app.command("worker")(worker.worker)
 app.command("doctor")(doctor.doctor)
+app.command("top")(top.top)
 app.command("dev")(dev.dev)
 app.command("demo")(demo.demo)
 
