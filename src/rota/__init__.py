@@ -32,6 +32,7 @@ from rota.queue.job import (
     queued_key,
 )
 from rota.queue.retry import Exponential, Fixed
+from rota.queue.watching import Viewer
 from rota.settings import Settings
 from rota.version import __version__
 
@@ -61,6 +62,7 @@ __all__ = [
     "SettingsError",
     "Snooze",
     "State",
+    "Viewer",
     "Worker",
     "Yield",
     "__version__",

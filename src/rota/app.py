@@ -26,11 +26,13 @@ from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io import bulk, callers
 from rota.queue.io.metering import Metering
 from rota.queue.io.store import Store, many_jobs, one_job
+from rota.queue.io.watch import Watch
 from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import Dedupe, Enqueued, NewJob, State
 from rota.queue.kind import Isolation, Kind
 from rota.queue.payload import check_text, encode
 from rota.queue.retry import Fixed, RetryWaits
+from rota.queue.watching import Viewer
 from rota.settings import Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -345,6 +347,22 @@ class App:
     async def cancel(self, job_id: JobId, *, reason: str = "Cancelled by the program") -> State | None:
         """Cancels a job: CANCELLED if it was queued, LEASED if its worker was asked to stop, None if it has ended."""
         return (await (await self.store()).cancel([job_id], reason=reason)).get(job_id)
+
+    # Looking
+
+    async def admin_jobs(self, viewer: Viewer) -> dict[str, Any]:
+        """What an administrator sees, ready for JSON; whether somebody is one, the caller decides.
+
+        Args:
+            viewer: whose jobs: `rota.Viewer.of_tenant("acme")` or `rota.Viewer.everything()`. Jobs of other tenants are
+                neither in the rows nor in the counts.
+
+        Returns: `jobs`: how many there are by `kind` and `state`; `failed`: the 20 that failed last, newest first, each
+            error cut to 500 characters.
+
+        Raises: DatabaseAway and its kin.
+        """
+        return (await Watch(await self.database()).overview(viewer)).plain()
 
     # Working
 

@@ -97,13 +97,13 @@ async def test_a_tenant_sees_its_own_and_the_deployments_jobs_alone_S95(queue: Q
             await queue.add("film", tenant=tenant)
             await queue.end(await take(queue, "film"), Outcome.FAILED, error=f"of {tenant}")
         await queue.add("secret of b" if tenant == "b" else "open", tenant=tenant)
-    sees = {"viewer": Viewer("a")}
+    sees = {"viewer": Viewer.of_tenant("a")}
     assert {(one.kind, one.state, one.count) for one in await watched.counts(**sees)} == {
         ("film", State.FAILED, 4), ("open", State.QUEUED, 2)
     }  # fmt: skip
     assert {(one.tenant, one.error) for one in await watched("failed", **sees)} == {("a", "of a"), (None, "of None")}
     assert await watched("ended", within_s=60, now=queue.now, **sees) == [EndedCount("film", State.FAILED, 4)]
-    nobody = {"viewer": Viewer("c")}
+    nobody = {"viewer": Viewer.of_tenant("c")}
     assert {one.tenant for one in await watched("failed", **nobody)} == {None}
     assert {(one.count) for one in await watched.counts(viewer=EVERYTHING)} == {6, 2, 1}
 

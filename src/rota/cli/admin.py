@@ -34,7 +34,7 @@ def jobs(
 ) -> None:
     """Show the jobs by kind and state, and the last 20 that failed."""
     check_text("--tenant", tenant)
-    viewer = EVERYTHING if tenant is None else Viewer(tenant)
+    viewer = EVERYTHING if tenant is None else Viewer.of_tenant(tenant)
 
     async def run() -> Overview:
         async with App(settings=read_settings(dsn=dsn, schema=schema)) as program:

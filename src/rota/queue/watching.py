@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
+from rota.errors import SettingsError
 from rota.ids import JobId
 from rota.queue.job import ENDED, JobRow, State
 from rota.queue.reference import Reference
@@ -27,12 +28,27 @@ COUNTS_MAX: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Whose jobs somebody may see: those of `tenant` and of the deployment (which have no tenant), or all (None)."""
+    """Whose jobs somebody may see. Make one with `of_tenant` or `everything`, so that nobody sees all by mistake."""
 
-    tenant: str | None = None
+    tenant: str | None
+
+    @classmethod
+    def of_tenant(cls, tenant: str) -> "Viewer":
+        """Somebody who may see the jobs of this tenant, and those of the deployment, which have none.
+
+        Raises: SettingsError if there is no tenant.
+        """
+        if not isinstance(tenant, str) or not tenant:
+            raise SettingsError(f"Viewer.of_tenant({tenant!r}): give the tenant, or take Viewer.everything().")
+        return cls(tenant)
+
+    @classmethod
+    def everything(cls) -> "Viewer":
+        """Somebody who may see the jobs of all tenants."""
+        return cls(None)
 
 
-EVERYTHING: Final = Viewer()
+EVERYTHING: Final = Viewer.everything()
 
 
 @dataclass(frozen=True, slots=True)

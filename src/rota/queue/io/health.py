@@ -10,6 +10,7 @@ from rota.io import migrate
 from rota.io.clock import lease_clock
 from rota.io.postgres import Database, statement
 from rota.queue.health import Health, Hold, TableHealth
+from rota.queue.io.store import Store
 
 
 async def read_health(database: Database) -> Health:
@@ -24,7 +25,7 @@ async def read_health(database: Database) -> Health:
         return statement("rota.queue.io.sql", name, target.schema)
 
     sent_at, before = lease_clock(), datetime.now(UTC)
-    now = (await database.fetch(text("clock.sql")))[0]["now"]
+    now = await Store(database).clock()
     round_trip_s = lease_clock() - sent_at
     ahead_s = (now - before).total_seconds() - round_trip_s / 2
     facts = (await database.fetch(text("health.sql")))[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 from rota.ids import JobId
 from rota.io.postgres import Database, statement
+from rota.queue.io.store import Store
 from rota.queue.job import State
 from rota.queue.watching import (
     COUNTS_MAX,
@@ -62,9 +63,8 @@ class Watch:
     async def clock_ahead_s(self) -> float:
         """How far the database's clock is ahead of this machine's, in seconds; as exact as half a round trip."""
         before = datetime.now(UTC)
-        now = (await self._fetch("clock.sql"))[0]["now"]
-        ahead: float = (now - (before + (datetime.now(UTC) - before) / 2)).total_seconds()
-        return ahead
+        now = await Store(self.database).clock()
+        return (now - (before + (datetime.now(UTC) - before) / 2)).total_seconds()
 
     async def overview(self, viewer: Viewer) -> Overview:
         """What an administrator sees: jobs by kind and state, and the failed ones.

@@ -1,6 +1,6 @@
--- The database's time, at this moment.
+-- The database's clock, for a holder that wants to speak of what was before now (I5).
 -- Parameters: none.
 -- Rows: one: now timestamptz.
 -- Locks: none.
 -- Index: none.
-SELECT clock_timestamp() AS now
+SELECT now() AS now
