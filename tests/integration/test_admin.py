@@ -1,4 +1,4 @@
-"""The admin endpoint: an administrator sees the jobs of its tenant and of the deployment, and nobody else does (S95)."""
+"""The admin endpoint: an administrator sees its tenant's jobs and the deployment's, and nobody else any (S95)."""
 
 from collections.abc import AsyncIterator
 from typing import Any

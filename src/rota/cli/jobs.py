@@ -42,7 +42,7 @@ def list_jobs(  # noqa: PLR0917 - the options of a command
     state: Annotated[list[State] | None, typer.Option("--state", help="Only this state; may be repeated.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
     older: Annotated[str | None, typer.Option("--older", help="Added longer ago than this: 90s, 15m, 2h, 3d.")] = None,
-    newer: Annotated[str | None, typer.Option("--newer", help="Added within this time.")] = None,
+    newer: Annotated[str | None, typer.Option("--newer", "--since", help="Added within this time.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 20,
     after: Annotated[str | None, typer.Option("--after", help="Go on below this job: the next page.")] = None,
     as_json: Json = False,
