@@ -60,7 +60,7 @@ def test_what_does_not_fit_the_screen_is_said_to_be_there() -> None:
     now = board([JobCount(f"kind {n}", State.QUEUED, n, due=n, oldest_due_s=1) for n in range(1, 41)], [], BUSY.servers)
     lines = shown(now, width=80, lines=24)
     assert len(lines) <= 24
-    assert "; 24 more kinds" in lines[1], lines[1]
+    assert "; 26 more kinds" in lines[1], lines[1]
     assert lines[4].split()[:2] == ["kind", "40"], "the most waiting stay"
 
 
