@@ -96,7 +96,7 @@ def show(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = None
     """Show jobs whole."""
 
     async def work(store: Store) -> None:
-        rows = [await _find(store, job_id) for job_id in ids]
+        rows = [await find(store, job_id) for job_id in ids]
         if as_json:
             terminal.print_json([_plain(row, whole=True) for row in rows])
             return
@@ -113,7 +113,7 @@ def retry(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = Non
     """Run ended jobs again, with their tries at 0; a queued job that waits for its time becomes due."""
 
     async def work(store: Store) -> None:
-        answers = [await store.retry((await _find(store, job_id)).id) for job_id in ids]
+        answers = [await store.retry((await find(store, job_id)).id) for job_id in ids]
         if as_json:
             terminal.print_json([msgspec.structs.asdict(answer) for answer in answers])
         for answer in answers:
@@ -144,7 +144,7 @@ def cancel(
     check_text("--reason", reason)
 
     async def work(store: Store) -> None:
-        found = [(await _find(store, job_id)) for job_id in ids]
+        found = [(await find(store, job_id)) for job_id in ids]
         states = await store.cancel([row.id for row in found], reason=reason)
         if as_json:
             terminal.print_json([{"id": str(row.id), "state": states.get(row.id, row.state)} for row in found])
@@ -163,7 +163,7 @@ def cancel(
     _run(work, dsn=dsn, schema=schema)
 
 
-async def _find(store: Store, text: str) -> JobRow:
+async def find(store: Store, text: str) -> JobRow:
     """The one job with this id, or whose id begins with these digits."""
     digits = _digits(text)
     rows = await store.show(JobId(UUID(digits.ljust(32, "0"))), JobId(UUID(digits.ljust(32, "f"))), limit=2)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import admin, demo, dev, doctor, jobs, migrate, top, worker
+from rota.cli import admin, demo, dev, doctor, jobs, migrate, top, why, worker
 from rota.errors import RotaError, SettingsError
 from rota.io.terminal import discard, fail
 from rota.version import __version__
@@ -23,6 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(jobs.app, name="jobs")
+jobs.app.command("why")(why.why)
 app.add_typer(migrate.app, name="migrate")
 app.add_typer(admin.app, name="admin")
 app.command("worker")(worker.worker)

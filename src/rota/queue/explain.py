@@ -49,7 +49,7 @@ class Taker:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class PauseFacts:
     """What somebody paused: a kind, a tenant or all."""
 
     scope: str
@@ -94,20 +94,20 @@ class Facts:
         kinds: the kinds that any of these takes.
         holder_seen_s: when the holder of its lease was last seen, in seconds ago; None if nobody knows it.
         ahead, ahead_higher: due jobs of its kind before it in line, and those of them with a higher priority.
-        started, started_s: jobs of its kind that ended lately, and within how many seconds.
+        ended, ended_s: jobs of its kind that ended in the last hour, and since when the first of them ran.
     """
 
     job: JobRow
     takers: Sequence[Taker] = ()
     roles: Sequence[str] = ()
     kinds: Sequence[str] = ()
-    pauses: Sequence[Pause] = ()
+    pauses: Sequence[PauseFacts] = ()
     fleet: FleetFacts = field(default_factory=FleetFacts)
     holder_seen_s: float | None = None
     ahead: int = 0
     ahead_higher: int = 0
-    started: int = 0
-    started_s: float = 0.0
+    ended: int = 0
+    ended_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def _not_due(job: JobRow) -> Gate:
     return Gate("not_due", f"It waits for its time: it is due at {due}.", (), sooner)
 
 
-def _paused(pause: Pause) -> Gate:
+def _paused(pause: PauseFacts) -> Gate:
     what = {"all": "Everything is", "tenant": f"Tenant {pause.name} is"}.get(pause.scope, f"Kind {pause.name} is")
     note = "" if pause.note is None else f": {pause.note}"
     until = "" if pause.opens_in_s is None else f", for another {duration(pause.opens_in_s)}"
@@ -294,9 +294,9 @@ def _line(facts: Facts) -> tuple[str | None, tuple[float, float] | None]:
     higher = f" ({facts.ahead_higher:,} of higher priority)" if facts.ahead_higher else ""
     noun = "job" if facts.ahead == 1 else "jobs"
     words = f"Ahead of it: {facts.ahead:,}{more} {noun}{higher}."
-    if not facts.started or facts.started_s <= 0:
+    if not facts.ended or facts.ended_s <= 0:
         return f"{words} No job of its kind ended in the last hour, so nobody can say when it starts.", None
-    middle_s = facts.ahead * facts.started_s / facts.started
+    middle_s = facts.ahead * facts.ended_s / facts.ended
     low_s, high_s = middle_s * (1 - SPREAD), middle_s * (1 + SPREAD)
     return f"{words} At the last hour's pace it starts in {span(low_s, high_s)}.", (low_s, high_s)
 

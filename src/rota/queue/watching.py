@@ -15,7 +15,7 @@ from uuid import UUID
 
 from rota.errors import SettingsError
 from rota.ids import JobId
-from rota.queue.job import ENDED, JobRow, State
+from rota.queue.job import ENDED, JobRow, Scope, State
 from rota.queue.reference import Reference
 
 ERROR_MAX: Final = 500
@@ -91,6 +91,15 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """The job that holds a key. `exists`: False for a key of scope forever whose job was removed."""
+
+    id: JobId
+    scope: Scope
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """What the admin endpoint and `rota admin jobs` give."""
 
@@ -144,6 +153,20 @@ class WatchedReference:
             for at, _, row in sorted(rows, key=lambda entry: entry[:2], reverse=True)[:limit]
             if at is not None
         ]
+
+    def key_holders(self, key: str) -> list[KeyHolder]:
+        """See Watch.key_holders."""
+        rows = [row for row in self._rows(EVERYTHING) if row.dedupe_key == key]
+        found = [
+            KeyHolder(row.id, row.dedupe_scope, exists=True)
+            for row in rows
+            if (row.dedupe_scope is Scope.OPEN and row.state not in ENDED)
+            or (row.dedupe_scope is Scope.QUEUED and row.state is State.QUEUED)
+        ]
+        forever = self._reference.forever_holder(key)
+        if forever is not None:
+            found.append(KeyHolder(forever, Scope.FOREVER, exists=forever in [row.id for row in rows]))
+        return found
 
     def _rows(self, viewer: Viewer) -> Iterable[JobRow]:
         lowest, highest = JobId(UUID(int=0)), JobId(UUID(int=2**128 - 1))

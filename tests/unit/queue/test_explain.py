@@ -14,7 +14,7 @@ from rota.queue.explain import (
     Facts,
     FleetFacts,
     Gate,
-    Pause,
+    PauseFacts,
     Taker,
     duration,
     explain,
@@ -74,7 +74,7 @@ def test_a_full_kind_is_explained_as_in_the_sketch() -> None:
         Taker("web-1", limit=4, running=4, oldest_s=180, progress_s=2, lease_left_s=298),
         Taker("web-2", limit=4, running=4, oldest_s=660, progress_s=540, lease_left_s=60),
     ]
-    found = explained(takers=takers, ahead=37, ahead_higher=2, started=555, started_s=3600)
+    found = explained(takers=takers, ahead=37, ahead_higher=2, ended=555, ended_s=3600)
     assert found.headline == "queued 4 min, priority 20"
     (full,) = found.gates
     assert full.words == "Kind thumbnail is at its limit on every server that takes it:"
@@ -124,25 +124,25 @@ def test_a_retry_says_what_went_wrong_and_how_many_tries_are_left() -> None:
 @pytest.mark.parametrize(
     ("pause", "words", "opens"),
     [
-        (Pause("kind", "thumbnail", "bad codec", "ann@ops", 600, 1800),
+        (PauseFacts("kind", "thumbnail", "bad codec", "ann@ops", 600, 1800),
          "Kind thumbnail is paused by ann@ops since 10 min, for another 30 min: bad codec.",
          "rota resume --kind thumbnail"),
-        (Pause("tenant", "acme", None, "ann", 5, None), "Tenant acme is paused by ann since 5 s.",
+        (PauseFacts("tenant", "acme", None, "ann", 5, None), "Tenant acme is paused by ann since 5 s.",
          "rota resume --tenant acme"),
-        (Pause("all", "", "moving house", "bob", 5, None), "Everything is paused by bob since 5 s: moving house.",
+        (PauseFacts("all", "", "moving house", "bob", 5, None), "Everything is paused by bob since 5 s: moving house.",
          "rota resume --all"),
     ],
 )  # fmt: skip
-def test_a_pause_says_who_and_why_and_until_when(pause: Pause, words: str, opens: str) -> None:
+def test_a_pause_says_who_and_why_and_until_when(pause: PauseFacts, words: str, opens: str) -> None:
     found = gate(pauses=[pause])
     assert (found.code, found.words, found.opens) == ("paused", words, opens)
 
 
 def test_every_gate_that_holds_is_named_and_an_estimate_only_where_all_open_by_themselves() -> None:
-    pause = Pause("all", "", None, "bob", 5, None)
+    pause = PauseFacts("all", "", None, "bob", 5, None)
     found = explained(job(run_after=at(60)), pauses=[pause], takers=[FULL])
     assert [one.code for one in found.gates] == ["not_due", "paused", "server_limit"]
-    assert explained(pauses=[pause], takers=[FULL], ahead=9, started=9, started_s=9).starts_in_s is None
+    assert explained(pauses=[pause], takers=[FULL], ahead=9, ended=9, ended_s=9).starts_in_s is None
 
 
 def test_without_any_worker_that_is_what_is_said() -> None:
@@ -183,7 +183,7 @@ def test_another_place_is_no_workers_business() -> None:
     ],
 )  # fmt: skip
 def test_limits_beyond_one_server_hold_too(fleet: FleetFacts, code: str, words: str) -> None:
-    found = explained(job(tenant="acme"), fleet=fleet, ahead=1, started=10, started_s=100)
+    found = explained(job(tenant="acme"), fleet=fleet, ahead=1, ended=10, ended_s=100)
     assert [(one.code, one.words) for one in found.gates] == [(code, words)]
     assert found.headline == "queued 4 min, priority 20, tenant acme"
     assert found.starts_in_s == pytest.approx((7.5, 12.5))
@@ -260,6 +260,6 @@ def test_durations_and_spans_are_said_as_people_do() -> None:
 
 
 def test_it_is_json_too() -> None:
-    said = plain(explained(takers=[FULL], ahead=1, started=10, started_s=10))
+    said = plain(explained(takers=[FULL], ahead=1, ended=10, ended_s=10))
     assert said["starts_in_s"] == pytest.approx((0.75, 1.25))
     assert isinstance(said["gates"], list) and said["gates"][0]["code"] == "server_limit"

@@ -6,13 +6,15 @@ for tests; without it the database's clock decides (I5).
 Spec: job queue, "What to watch".
 """
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 from rota.ids import JobId
 from rota.io.postgres import Database, statement
+from rota.queue.explain import AHEAD_MAX, PACE_MAX, Facts, FleetFacts, PauseFacts, Taker
 from rota.queue.io.store import Store
-from rota.queue.job import State
+from rota.queue.job import JobRow, Scope, State
 from rota.queue.watching import (
     COUNTS_MAX,
     ERROR_MAX,
@@ -21,6 +23,7 @@ from rota.queue.watching import (
     EndedCount,
     Failure,
     JobCount,
+    KeyHolder,
     Overview,
     Viewer,
 )
@@ -65,6 +68,44 @@ class Watch:
         before = datetime.now(UTC)
         now = await Store(self.database).clock()
         return (now - (before + (datetime.now(UTC) - before) / 2)).total_seconds()
+
+    async def facts(self, job: JobRow, *, now: datetime | None = None) -> Facts:
+        """What surrounds a job, of one moment: who takes its kind, what is paused, who is before it."""
+        rows = await self._fetch("why.sql", job.id, LIVE_S, AHEAD_MAX, PACE_MAX, now)
+        if not rows:
+            # It ended, and was removed, since it was read.
+            return Facts(job)
+        row = rows[0]
+        limits = json.loads(row["limits"] or "{}")
+        by_turns = limits.get("fair") or limits.get("tenant") is not None
+        return Facts(
+            job,
+            takers=[Taker(**values) for values in json.loads(row["takers"])],
+            roles=row["roles"],
+            kinds=row["kinds"],
+            pauses=[PauseFacts(**values) for values in json.loads(row["pauses"])],
+            fleet=FleetFacts(
+                limit=limits.get("fleet"),
+                running=row["running"],
+                tenant_limit=limits.get("tenant"),
+                tenant_running=row["tenant_running"],
+                rate_count=limits.get("rate_count"),
+                rate_s=limits.get("rate_s", 0.0),
+                started=row["started"],
+                rate_opens_in_s=row["rate_opens_in_s"],
+                tenants_waiting=row["tenants_waiting"] if by_turns else None,
+            ),
+            holder_seen_s=row["holder_seen_s"],
+            ahead=row["ahead"],
+            ahead_higher=row["ahead_higher"],
+            ended=row["ended"],
+            ended_s=row["ended_s"] or 0.0,
+        )
+
+    async def key_holders(self, key: str) -> list[KeyHolder]:
+        """The jobs that hold a key, one for each scope at most."""
+        rows = await self._fetch("key_holder.sql", key)
+        return [KeyHolder(JobId(row["id"]), Scope(row["scope"]), row["exists"]) for row in rows]
 
     async def overview(self, viewer: Viewer) -> Overview:
         """What an administrator sees: jobs by kind and state, and the failed ones.
