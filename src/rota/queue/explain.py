@@ -6,6 +6,7 @@ program reads is the gate's `code` and the facts themselves.
 """
 
 import difflib
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -206,7 +207,8 @@ def _paused(pause: PauseFacts) -> Gate:
     what = {"all": "Everything is", "tenant": f"Tenant {pause.name} is"}.get(pause.scope, f"Kind {pause.name} is")
     note = "" if pause.note is None else f": {pause.note}"
     until = "" if pause.opens_in_s is None else f", for another {duration(pause.opens_in_s)}"
-    option = {"all": "--all", "tenant": f"--tenant {pause.name}"}.get(pause.scope, f"--kind {pause.name}")
+    name = shlex.quote(pause.name)
+    option = {"all": "--all", "tenant": f"--tenant {name}"}.get(pause.scope, name)
     return Gate(
         "paused", f"{what} paused by {pause.paused_by} since {duration(pause.paused_ago_s)}{until}{note}.",
         opens=f"rota resume {option}",

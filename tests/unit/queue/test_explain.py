@@ -126,7 +126,7 @@ def test_a_retry_says_what_went_wrong_and_how_many_tries_are_left() -> None:
     [
         (PauseFacts("kind", "thumbnail", "bad codec", "ann@ops", 600, 1800),
          "Kind thumbnail is paused by ann@ops since 10 min, for another 30 min: bad codec.",
-         "rota resume --kind thumbnail"),
+         "rota resume thumbnail"),
         (PauseFacts("tenant", "acme", None, "ann", 5, None), "Tenant acme is paused by ann since 5 s.",
          "rota resume --tenant acme"),
         (PauseFacts("all", "", "moving house", "bob", 5, None), "Everything is paused by bob since 5 s: moving house.",

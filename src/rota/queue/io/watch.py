@@ -8,7 +8,7 @@ Spec: job queue, "What to watch".
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from rota.ids import JobId
 from rota.io.postgres import Database, statement
@@ -27,6 +27,8 @@ from rota.queue.watching import (
     Overview,
     Viewer,
 )
+
+LIVE_S: Final = 60.0
 
 
 class Watch:
