@@ -10,7 +10,8 @@ import typer
 
 from rota.app import EMBEDDED, App
 from rota.cli.options import load_app, read_settings
-from rota.cli.worker import on_signals, run, supervise
+from rota.cli.scrapes import meters_folder
+from rota.cli.worker import on_signals, run, supervise, worker_commands
 from rota.io import log, migrate
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.terminal import out
@@ -52,7 +53,11 @@ async def _run(app: App, *, address: str, program: str | None, processes: int) -
             out.print("The database of this folder was started by another program, and ends with it.", soft_wrap=True)
         out.print(f"ROTA_DSN='{target.dsn}'", soft_wrap=True)
         if program is not None:
-            return await supervise(app, program, processes=processes, dsn=target.dsn)
+            folder = stack.enter_context(meters_folder(app.settings))
+            commands = worker_commands(
+                program, count=processes, dsn=target.dsn, schema=target.schema, meters=folder
+            )  # fmt: skip
+            return await supervise(app, commands, meters=folder)
         if not shared:
             stopping = asyncio.Event()
             on_signals(stopping.set)

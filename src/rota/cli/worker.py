@@ -1,12 +1,10 @@
 """`rota worker`: runs a program's handlers, in this process or in several."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +12,10 @@ import typer
 
 from rota.app import App
 from rota.cli.options import Dsn, Schema, load_app, read_settings
+from rota.cli.scrapes import metering_of, meters_folder, meters_of, scraped
 from rota.io import log
 from rota.io.processes import Command, ProcessTree
 from rota.queue.io.metering import Metering
-from rota.queue.io.metrics import MeterFolder, QueueMetrics, Standing
-from rota.queue.io.watch import Watch
-from rota.queue.meters import Meters
 
 KILL_AFTER_S = 20.0
 """Beyond the jobs' own grace, what a worker process may take to give back its jobs before it is killed."""
@@ -48,11 +44,14 @@ def worker(  # noqa: PLR0917 - the options of a command
     app = load_app(program, dsn=dsn, schema=schema)
     log.setup(app.settings)
     if alone or supervised:
-        status = run(work(app, meters=meters, scraped=alone and app.settings.metrics_port is not None))
+        status = run(work(app, metering=metering_of(app.settings, folder=meters, alone=alone)))
     else:
         # Bad settings show here, once, and not in every child.
         app.handlers  # noqa: B018
-        status = run(supervise(app, program, processes=processes, dsn=app.settings.require_dsn()))
+        dsn = app.settings.require_dsn()
+        with meters_folder(app.settings) as folder:
+            commands = worker_commands(program, count=processes, dsn=dsn, schema=app.settings.schema, meters=folder)
+            status = run(supervise(app, commands, meters=folder))
     sys.stdout.flush()
     sys.stderr.flush()
     # A thread that does not stop must not keep the process, whose jobs may start elsewhere in a moment.
@@ -60,78 +59,31 @@ def worker(  # noqa: PLR0917 - the options of a command
 
 
 def worker_commands(program: str, *, count: int, dsn: str, schema: str, meters: Path | None = None) -> list[Command]:
-    """The commands of `count` worker processes of one program, for this database and this schema, which write what they
-    count to the folder `meters`."""
+    """The commands of `count` worker processes of one program, for this database and this schema; `meters`: the folder
+    for their numbers."""
     environ = {"ROTA_DSN": dsn, "ROTA_SCHEMA": schema}
     argv = [sys.executable, "-P", "-m", "rota.cli.main", "worker", "--supervised", program]
-    if meters is not None:
-        argv += ["--meters", str(meters)]
+    argv += [] if meters is None else ["--meters", str(meters)]
     return [Command(f"worker {number}", argv, environ) for number in range(1, count + 1)]
 
 
-async def work(app: App, *, meters: Path | None = None, scraped: bool = False) -> int:
-    """Runs one worker in this process until a signal stops it.
-
-    Args:
-        app: the program.
-        meters: the folder where its parent reads what it counts.
-        scraped: whether this process answers scrapes itself.
-    """
+async def work(app: App, *, metering: Metering | None = None) -> int:
+    """Runs one worker in this process until a signal stops it; what counts for itself answers scrapes, too."""
     await app.start()
-    file = None if meters is None else MeterFolder.file(meters, os.getpid())
-    metering = Metering(file) if scraped or meters is not None else None
     running = app.worker(ends_process=True, metering=metering)
     on_signals(running.stop)
-    async with contextlib.AsyncExitStack() as stack:
-        if scraped and metering is not None:
-            await stack.enter_async_context(answering_scrapes(app, metering.snapshot))
+    async with scraped(app, None if metering is None or metering.is_for_parent else metering.snapshot):
         await running.run()
     await app.stop()
     return 0
 
 
-async def supervise(app: App, program: str, *, processes: int, dsn: str) -> int:
+async def supervise(app: App, commands: list[Command], *, meters: Path | None) -> int:
     """Runs worker processes of a program until a signal stops them, and answers scrapes for them all."""
-    async with contextlib.AsyncExitStack() as stack:
-        folder = None
-        if app.settings.metrics_port is not None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rota-meters-")))
-        commands = worker_commands(program, count=processes, dsn=dsn, schema=app.settings.schema, meters=folder)
-        tree = ProcessTree(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S)
-        on_signals(tree.stop)
-        if folder is not None:
-            meters = MeterFolder(folder, living=lambda: tree.pids)
-            await stack.enter_async_context(answering_scrapes(app, meters.read))
+    tree = ProcessTree(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S)
+    on_signals(tree.stop)
+    async with scraped(app, meters_of(tree, meters)):
         return await tree.run()
-
-
-@contextlib.asynccontextmanager
-async def answering_scrapes(app: App, meters: Callable[[], Meters]) -> AsyncIterator[None]:
-    """Answers scrapes for as long as the block runs.
-
-    Args:
-        app: the program, whose database is counted when somebody scrapes.
-        meters: gives what its workers counted.
-    """
-    # A web server takes a moment to import, and most commands need none.
-    from rota.io.metrics import MetricsServer  # noqa: PLC0415
-
-    async def standing() -> Standing:
-        return Standing(await Watch(await app.database()).counts(ended=True))
-
-    settings = app.settings
-    server = MetricsServer(
-        QueueMetrics(meters, standing).families,
-        prefix=settings.metrics_prefix, host=settings.metrics_host, port=settings.metrics_port or 0,
-        token=settings.metrics_token,
-    )  # fmt: skip
-    await server.start()
-    log.get_logger("rota.metrics").info("metrics are served", port=server.port)
-    try:
-        yield
-    finally:
-        await server.stop()
-        await app.stop()
 
 
 def on_signals(stop: Callable[[], None]) -> None:

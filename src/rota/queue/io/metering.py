@@ -49,6 +49,11 @@ class Metering:
         self._runs: dict[str, list[float]] = defaultdict(list)
         self._lags: deque[float] = deque(maxlen=LAG_BEATS)
 
+    @property
+    def is_for_parent(self) -> bool:
+        """Whether the numbers go to a parent process."""
+        return self._file is not None
+
     def claimed(self, jobs: Sequence[ClaimedJob], *, took_s: float) -> None:
         """Notes a claim: how long it took, and what each of its jobs had waited."""
         self.meters.claim.observe((took_s,))
