@@ -7,8 +7,8 @@ import pytest
 
 from rota.lease import Lease
 from rota.queue.io.watch import Watch
-from rota.queue.job import NewJob, Outcome, State
-from rota.queue.watching import EVERYTHING, EndedCount, JobCount, Viewer, WatchedReference
+from rota.queue.job import NewJob, Outcome, Scope, State, forever_key, open_key, queued_key
+from rota.queue.watching import EVERYTHING, EndedCount, JobCount, KeyHolder, Viewer, WatchedReference
 from tests.conformance.queues import LEASE_S, Queue
 
 
@@ -106,6 +106,25 @@ async def test_a_tenant_sees_its_own_and_the_deployments_jobs_alone_S95(queue: Q
     nobody = {"viewer": Viewer.of_tenant("c")}
     assert {one.tenant for one in await watched("failed", **nobody)} == {None}
     assert {(one.count) for one in await watched.counts(viewer=EVERYTHING)} == {6, 2, 1}
+
+
+async def test_a_key_names_its_holder_as_far_as_its_scope_reaches(queue: Queue, watched: Watched) -> None:
+    opened = await queue.add("film", dedupe=open_key("o"))
+    waiting = await queue.add("sound", dedupe=queued_key("q"))
+    once = await queue.add("text", dedupe=forever_key("f"))
+    assert await watched("key_holders", key="o") == [KeyHolder(opened, Scope.OPEN, exists=True)]
+    assert await watched("key_holders", key="q") == [KeyHolder(waiting, Scope.QUEUED, exists=True)]
+    assert await watched("key_holders", key="f") == [KeyHolder(once, Scope.FOREVER, exists=True)]
+    lease = await take(queue, "film")
+    await take(queue, "sound")
+    await queue.end(await take(queue, "text"))
+    assert await watched("key_holders", key="o") == [KeyHolder(opened, Scope.OPEN, exists=True)]
+    assert await watched("key_holders", key="q") == [], "while it runs, another may wait"
+    await queue.end(lease)
+    assert await watched("key_holders", key="o") == []
+    queue.later(10)
+    await queue.prune(keep_s=1)
+    assert await watched("key_holders", key="f") == [KeyHolder(once, Scope.FOREVER, exists=False)]
 
 
 async def test_pages_lose_and_repeat_nothing_while_jobs_come_and_go_S97(queue: Queue) -> None:
