@@ -332,7 +332,9 @@ def test_commands_exist() -> None:
     said = {
         " ".join(found.split())
         for page in PAGES
-        for found in re.findall(r"\brota ((?:jobs|migrate|admin) [a-z]+|(?:worker|dev|demo|doctor|top)\b)", page.read_text())
+        for found in re.findall(
+            r"\brota ((?:jobs|migrate|admin) [a-z]+|(?:worker|dev|demo|doctor|top)\b)", page.read_text()
+        )
     }
     commands = {line for line in said if line.split()[-1] not in ("commands", "command", "with")}
     assert {"worker", "dev", "demo", "migrate up", "migrate status", "jobs list", "jobs show"} <= commands

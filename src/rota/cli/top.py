@@ -1,6 +1,7 @@
 """`rota top`: the queue as it is now, in a terminal: kinds, what runs and waits, rates, servers."""
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -45,7 +46,9 @@ def top(
             else:
                 await _live(watch, place=program.target.shown, every_s=every)
 
-    asyncio.run(run())
+    # Whoever has seen enough says so by Ctrl-C.
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(run())
 
 
 async def look(watch: Watch) -> Board:
