@@ -10,6 +10,7 @@
     ├── EmbeddedError        the embedded PostgreSQL cannot be started or its data folder cannot be used
     ├── MediaError           ffmpeg or ffprobe is missing or failed
     ├── JobNotFound          no job has this id
+    ├── BatchNotFound        no batch has this id
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
@@ -61,6 +62,10 @@ class MediaError(RotaError):
 
 class JobNotFound(RotaError):
     """No job has this id."""
+
+
+class BatchNotFound(RotaError):
+    """No batch has this id."""
 
 
 class LeaseLost(RotaError):

@@ -39,7 +39,7 @@ def here():
 async def coroutine(ctx):
     if ctx.job.tries == 1:
         raise ValueError("once more")
-    await app.enqueue(follow_up)
+    await ctx.enqueue(follow_up)
     return here()
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from rota.ids import JobId
 from rota.lease import Lease
-from rota.queue.job import ClaimedJob, HandlerOutcome, Scope
+from rota.queue.job import ClaimedJob, HandlerOutcome, NewJob, Scope
 
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 _LENGTH: Final = struct.Struct(">I")
@@ -56,6 +56,7 @@ class Run(Struct, frozen=True, tag=True):
     dedupe_scope: str | None
     progress: str | None
     trace: str | None
+    schema: str
 
     def job(self) -> ClaimedJob:
         """The job, as a worker has it."""
@@ -70,6 +71,12 @@ class Stop(Struct, frozen=True, tag=True):
     """To the child: the job should end; `ctx.should_stop` is true from now on."""
 
 
+class Waiting(Struct, frozen=True, tag=True):
+    """To the child: whether a more urgent job waits; what `ctx.should_yield` says from now on."""
+
+    asked: bool
+
+
 class Ready(Struct, frozen=True, tag=True):
     """To the worker: the child has started and wants work."""
 
@@ -80,9 +87,14 @@ class Moved(Struct, frozen=True, tag=True):
     progress: dict[str, Any] | None = None
 
 
+class Closing(Struct, frozen=True, tag=True):
+    """To the worker: the handler begins to write the job's end in a transaction of its own."""
+
+
 class Ended(Struct, frozen=True, tag=True):
     """To the worker: how the handler ended. One of: a result (JSON text), an outcome, an error, or an error that no
-    later try can change (`final`). `told`: it had seen that it should stop."""
+    later try can change (`final`). `told`: it had seen that it should stop. `follow_ups`: what is added with a success.
+    `written`: the handler has written the success itself; `sure`: and it is committed."""
 
     result: str | None = None
     outcome: str | None = None
@@ -91,9 +103,13 @@ class Ended(Struct, frozen=True, tag=True):
     traceback: str | None = None
     final: bool = False
     told: bool = False
+    follow_ups: tuple[NewJob, ...] = ()
+    written: bool = False
+    sure: bool = False
+    batch_id: UUID | None = None
 
 
-Message = Begin | Run | Stop | Ready | Moved | Ended
+Message = Begin | Run | Stop | Waiting | Ready | Moved | Closing | Ended
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)
 _OUTCOMES: Final = {outcome.__name__: outcome for outcome in HandlerOutcome.__args__}
@@ -105,11 +121,11 @@ def frame(message: Message) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def run_message(job: ClaimedJob, target: Target) -> Run:
+def run_message(job: ClaimedJob, target: Target, *, schema: str) -> Run:
     """The order to run a job."""
     return Run(
         target, job.kind, job.id, job.lease.epoch, job.tenant, job.payload, job.priority, job.tries, job.max_tries,
-        job.run_after, job.created_at, job.dedupe_scope, job.progress, job.trace,
+        job.run_after, job.created_at, job.dedupe_scope, job.progress, job.trace, schema,
     )  # fmt: skip
 
 

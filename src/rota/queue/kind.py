@@ -34,6 +34,7 @@ class Kind:
         heartbeat_s: how often progress is written; at most half the lease.
         max_tries: tries before the job fails, 1 to 1,000.
         retry: how long to wait after a failed try.
+        ends_alone: each end is written in a commit of its own.
         payload_type: what the handler takes; Any for plain JSON values.
     """
 
@@ -44,6 +45,7 @@ class Kind:
     max_tries: int = MAX_TRIES
     retry: RetryWaits = field(default_factory=Fixed)
     isolation: Isolation = "auto"
+    ends_alone: bool = False
     payload_type: Any = Any
 
     def check(self) -> None:

@@ -17,13 +17,29 @@ from contextvars import copy_context
 from functools import cache
 from typing import Any
 
+from msgspec import structs
+
 from rota.errors import PayloadError
+from rota.ids import BatchId
 from rota.io import log, tracing
 from rota.queue import dispatcher
-from rota.queue.child_messages import Begin, Ended, Frames, Moved, Ready, Run, Stop, Target, frame, outcome_message
+from rota.queue.child_messages import (
+    Begin,
+    Closing,
+    Ended,
+    Frames,
+    Moved,
+    Ready,
+    Run,
+    Stop,
+    Target,
+    Waiting,
+    frame,
+    outcome_message,
+)
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
-from rota.queue.io.context import Context
-from rota.queue.job import HandlerOutcome
+from rota.queue.io.context import Context, Yielded
+from rota.queue.job import HandlerOutcome, NewJob, Yield
 from rota.queue.kind import Kind
 from rota.queue.payload import encode
 
@@ -38,8 +54,44 @@ class Host:
         self._wire = wire
         self._stopping = stopping
         self._lock = threading.Lock()
+        self._forget("rota")
+
+    def _forget(self, schema: str) -> None:
         self.told = False
         """The handler has seen that it should stop."""
+        self.yield_asked = False
+        self.schema = schema
+        self.follow_ups: list[NewJob] = []
+        self.written = False
+        self.sure = False
+        self.batch_id: BatchId | None = None
+
+    def begin(self, schema: str) -> None:
+        """Begins another job."""
+        self._forget(schema)
+
+    def follow(self, job: NewJob) -> None:
+        """Keeps a job that is to be added with the success."""
+        self.follow_ups.append(job)
+
+    def closing(self) -> bool:
+        """Tells the worker that the handler writes the job's end itself; False if it has to stop."""
+        if self.told_to_stop():
+            return False
+        self.send(Closing())
+        return True
+
+    def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
+        """Notes that the handler has written the job's success."""
+        self.written, self.sure = True, sure
+        self.batch_id = batch_id or self.batch_id
+
+    def with_all(self, ended: Ended) -> Ended:
+        """The last message of a job, with what goes beside the handler's end."""
+        return structs.replace(
+            ended, told=self.told, follow_ups=tuple(self.follow_ups), written=self.written, sure=self.sure,
+            batch_id=self.batch_id,
+        )  # fmt: skip
 
     def told_to_stop(self) -> bool:
         """Whether the worker wants the job to end."""
@@ -51,7 +103,7 @@ class Host:
         self.send(Moved(progress))
         return True
 
-    def send(self, message: Moved | Ended | Ready) -> None:
+    def send(self, message: Moved | Closing | Ended | Ready) -> None:
         """Sends a message; the handler's threads may do so at once."""
         with self._lock:
             self._wire.sendall(frame(message))
@@ -69,11 +121,12 @@ def main(fd: int, parent: int) -> None:
     wire = socket.socket(fileno=fd)
     stopping, orders = threading.Event(), _Orders()
     host = Host(wire, stopping)
-    threading.Thread(target=_read, args=(wire, stopping, orders), name="rota-orders", daemon=True).start()
+    threading.Thread(target=_read, args=(wire, stopping, host, orders), name="rota-orders", daemon=True).start()
     host.send(Ready())
     while (order := orders.next()) is not None:
         stopping.clear()
-        host.send(_run(order, host))
+        host.begin(order.schema)
+        host.send(host.with_all(_run(order, host)))
 
 
 class _Orders:
@@ -96,7 +149,7 @@ class _Orders:
             return order
 
 
-def _read(wire: socket.socket, stopping: threading.Event, orders: _Orders) -> None:
+def _read(wire: socket.socket, stopping: threading.Event, host: Host, orders: _Orders) -> None:
     frames = Frames()
     while data := wire.recv(READ_BYTES):
         for message in frames.feed(data):
@@ -109,6 +162,8 @@ def _read(wire: socket.socket, stopping: threading.Event, orders: _Orders) -> No
                     orders.put(message)
                 case Stop():
                     stopping.set()
+                case Waiting():
+                    host.yield_asked = message.asked
                 case _:
                     pass
     # The worker is gone. What runs here has no lease any more.
@@ -124,19 +179,20 @@ def _run(order: Run, host: Host) -> Ended:
         payload = handler.decode(order.payload)
     except PayloadError as error:
         return Ended(error=str(error), final=True)
-    host.told = False
     try:
         variables = copy_context()
         tracing.stand_in(order.trace, variables)
         returned = variables.run(handler.call, Context(order.job(), payload, host=host), payload)
+    except Yielded:
+        return outcome_message(Yield())
     except BaseException as error:
         return _failed(error)
     if isinstance(returned, HandlerOutcome):
         return outcome_message(returned)
     try:
-        return Ended(result=None if returned is None else encode(returned, what="result"), told=host.told)
+        return Ended(result=None if returned is None else encode(returned, what="result"))
     except PayloadError as error:
-        return Ended(error=str(error), final=True, told=host.told)
+        return Ended(error=str(error), final=True)
 
 
 def _failed(error: BaseException, head: str = "") -> Ended:

@@ -8,25 +8,33 @@ cannot be stopped from outside: it is told, and if it does not end in time its p
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from contextvars import Context as Variables
 from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
+from rota.ids import BatchId
 from rota.io.clock import lease_clock
 from rota.io.tracing import RunSpan
 from rota.lease import Held, Loss
-from rota.queue.child_messages import Ended, Moved, Target, frame, run_message
+from rota.queue.child_messages import Closing, Ended, Moved, Target, Waiting, frame, run_message
 from rota.queue.handler import Handler
 from rota.queue.io.children import Child, Children
 from rota.queue.io.context import Context
 from rota.queue.io.leases import GuardedBook
-from rota.queue.job import ClaimedJob
+from rota.queue.job import ClaimedJob, NewJob
 
 KILL_GRACE_S: Final = 3.0
 """How long a child process that was asked to stop its job may take before it is killed."""
+
+
+class Written(Struct, frozen=True):
+    """A success that a handler wrote in a transaction of its own. `sure`: it is known to be committed."""
+
+    batch_id: BatchId | None = None
+    sure: bool = False
 
 
 class Stopped(BaseException):
@@ -47,17 +55,39 @@ class Running:
         child: the child process that runs it.
         started: its handler has been called.
         told: its handler has seen that it should stop.
+        yield_asked: a more urgent job of its kind waits for its slot.
+        follow_ups: the jobs that are added with its success.
+        written: its handler has written its success itself.
+        schema: where Rota's tables live.
+        kill_after_s: how long its child process may take to stop.
         stop_seen_at: when the event loop last took up an order to stop it; the heart reads whether the loop lives.
         task: the task that steps it now.
         span: its try in the program's traces, if that has any.
     """
 
     __slots__ = (
-        "_leases", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job", "loss", "span",
-        "started", "stop_seen_at", "task", "told",
+        "_leases",
+        "cancel_asked",
+        "child",
+        "follow_ups",
+        "given_back",
+        "handler",
+        "held",
+        "in_thread",
+        "job",
+        "kill_after_s",
+        "loss",
+        "schema",
+        "span",
+        "started",
+        "stop_seen_at",
+        "task",
+        "told",
+        "written",
+        "yield_asked",
     )  # fmt: skip
 
-    def __init__(self, job: ClaimedJob, handler: Handler, *, held: Held, leases: GuardedBook) -> None:
+    def __init__(self, job: ClaimedJob, handler: Handler, *, held: Held, leases: GuardedBook, schema: str) -> None:
         self.job = job
         self.handler = handler
         self.held = held
@@ -72,6 +102,11 @@ class Running:
         self.stop_seen_at: float | None = None
         self.task: asyncio.Task[None] | None = None
         self.span: RunSpan | None = None
+        self.yield_asked = False
+        self.follow_ups: Sequence[NewJob] = ()
+        self.written: Written | None = None
+        self.schema = schema
+        self.kill_after_s = KILL_GRACE_S
 
     def must_stop(self) -> bool:
         """Whether the handler may take no further step of its own accord.
@@ -91,14 +126,37 @@ class Running:
         """Notes that the job moved; False if its lease is gone."""
         return self._leases.progressed(self.job.lease, progress)
 
+    def follow(self, job: NewJob) -> None:
+        """Keeps a job that is to be added with the success."""
+        if not isinstance(self.follow_ups, list):
+            # Most jobs have none, and make no list.
+            self.follow_ups = []
+        self.follow_ups.append(job)
+
+    def closing(self) -> bool:
+        """Renews the lease no more, because the handler writes the job's end; False if it may not."""
+        return not self.must_stop() and self._leases.close(self.job.lease)
+
+    def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
+        """Notes that the handler has written the job's success."""
+        before = self.written or Written()
+        self.written = Written(batch_id=batch_id or before.batch_id, sure=sure)
+
+    def ask_to_yield(self, asked: bool) -> None:
+        """Tells the handler whether somebody more urgent waits; call from the loop's thread."""
+        if asked is not self.yield_asked and self.child is not None:
+            self.child.say(Waiting(asked))
+        self.yield_asked = asked
+
     def stop(self) -> None:
         """Stops the coroutine, or the child, or leaves a thread to notice; call from the loop's thread, repeatedly."""
         first, self.stop_seen_at = self.stop_seen_at is None, lease_clock()
         if self.child is not None:
             if first:
                 self.child.ask_to_stop()
-                # The other half of what is left of the lease is for the kill itself.
-                grace_s = min(KILL_GRACE_S, max(0.0, self.held.deadline - self.stop_seen_at) / 2)
+                # What then is left of the lease is for the kill itself.
+                left_s = max(0.0, self.held.deadline - self.stop_seen_at)
+                grace_s = min(self.kill_after_s, max(left_s / 2, left_s - KILL_GRACE_S))
                 asyncio.get_running_loop().call_later(grace_s, self.child.kill)
             return
         if self.task is not None and not self.in_thread:
@@ -143,12 +201,15 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     child = await children.take()
     running.child = child
     try:
-        job = running.job if running.span is None else replace(running.job, trace=running.span.traceparent)
-        await child.send(frame(run_message(job, target_of(running.handler.function))))
+        target = target_of(running.handler.function)
+        job = running.job if running.span is None else structs.replace(running.job, trace=running.span.traceparent)
+        await child.send(frame(run_message(job, target, schema=running.schema)))
         while True:
             for message in await child.messages():
                 if isinstance(message, Moved):
                     running.progressed(message.progress)
+                elif isinstance(message, Closing):
+                    running.closing()
                 elif isinstance(message, Ended):
                     return message
     except asyncio.CancelledError:
