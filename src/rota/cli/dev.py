@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,7 @@ def dev(
     if program is not None:
         app = load_app(program, dsn=address)
         # Faults of the program show before a database is started.
-        app.handlers  # noqa: B018
+        app.taken()
     log.setup(app.settings)
     sys.exit(run(_run(app, address=address, program=program, processes=processes)))
 
@@ -54,9 +55,8 @@ async def _run(app: App, *, address: str, program: str | None, processes: int) -
         out.print(f"ROTA_DSN='{target.dsn}'", soft_wrap=True)
         if program is not None:
             folder = stack.enter_context(meters_folder(app.settings))
-            commands = worker_commands(
-                program, count=processes, dsn=target.dsn, schema=target.schema, meters=folder
-            )  # fmt: skip
+            settings = replace(app.settings, dsn=target.dsn)
+            commands = worker_commands(program, count=processes, settings=settings, meters=folder)
             return await supervise(app, commands, meters=folder)
         if not shared:
             stopping = asyncio.Event()
