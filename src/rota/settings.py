@@ -254,7 +254,12 @@ def load(
     return settings
 
 
-OWN: Final = frozenset({"dsn", "role", "log_format", "log_level", "pool_size", "job_pool_size", "ffmpeg", "start_s"})
+OWN: Final = frozenset(
+    {
+        "dsn", "role", "log_format", "log_level", "pool_size", "job_pool_size", "ffmpeg", "start_s", "metrics_port",
+        "metrics_host", "metrics_token", "metrics_prefix",
+    }
+)  # fmt: skip
 """What servers of one database may well set differently."""
 
 

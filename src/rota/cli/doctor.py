@@ -10,8 +10,9 @@ from rich.text import Text
 from rota.app import App
 from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.io import terminal
+from rota.queue.fleet_health import examine_fleet
 from rota.queue.health import Check, Level, examine, has_findings
-from rota.queue.io.health import read_health
+from rota.queue.io.health import read_fleet, read_health
 
 MARKS: Final = {
     Level.OK: ("ok", "green"),
@@ -28,7 +29,10 @@ def doctor(dsn: Dsn = None, schema: Schema = None, as_json: Json = False) -> Non
     async def run() -> list[Check]:
         program = App(settings=read_settings(dsn=dsn, schema=schema))
         try:
-            return examine(await read_health(await program.database()))
+            database = await program.database()
+            health = await read_health(database)
+            # What is behind in its schema cannot be asked for its servers.
+            return examine(health) + ([] if health.missing else examine_fleet(await read_fleet(database)))
         finally:
             await program.stop()
 

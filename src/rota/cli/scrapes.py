@@ -11,6 +11,7 @@ from rota.io import log
 from rota.io.processes import ProcessTree
 from rota.queue.io.metering import Metering
 from rota.queue.io.metrics import MeterFolder, QueueMetrics, Standing
+from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
 from rota.queue.meters import Meters
 from rota.settings import Settings
@@ -48,7 +49,9 @@ async def scraped(app: App, meters: Callable[[], Meters] | None) -> AsyncIterato
     from rota.io.metrics import MetricsServer  # noqa: PLC0415
 
     async def standing() -> Standing:
-        return Standing(await Watch(await app.database()).counts(ended=True))
+        database = await app.database()
+        orphans = await Store(database).orphan_kinds()
+        return Standing(await Watch(database).counts(ended=True), [orphan.kind for orphan in orphans])
 
     settings = app.settings
     server = MetricsServer(

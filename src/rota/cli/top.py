@@ -17,6 +17,7 @@ from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.errors import DatabaseAway
 from rota.io import terminal
 from rota.queue.board import RATE_S, Board, KindLine, ServerLine, board
+from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
 
 NAME_MIN = 12
@@ -54,7 +55,17 @@ def top(
 async def look(watch: Watch) -> Board:
     """Reads what the view shows."""
     counts, ended = await watch.counts(ended=False), await watch.ended(within_s=RATE_S)
-    return board(counts, ended, [])
+    store = Store(watch.database)
+    now = await store.clock()
+    servers = [
+        ServerLine(
+            server.holder, server.role, server.kinds, server.running, server.draining,
+            (now - server.seen_at).total_seconds(),
+        )
+        for server in await store.servers()
+        if server.live
+    ]  # fmt: skip
+    return board(counts, ended, servers)
 
 
 async def _live(watch: Watch, *, place: str, every_s: float) -> None:

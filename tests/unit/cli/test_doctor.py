@@ -29,7 +29,9 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     def run(*checks: Check, width: int = 80, as_json: bool = False) -> list[str]:
         monkeypatch.setattr(module.App, "database", nothing)
         monkeypatch.setattr(module, "read_health", nothing)
+        monkeypatch.setattr(module, "read_fleet", nothing)
         monkeypatch.setattr(module, "examine", lambda _: list(checks))
+        monkeypatch.setattr(module, "examine_fleet", lambda _: [])
         monkeypatch.setattr(terminal, "out", Console(width=width, highlight=False, markup=False, color_system=None))
         status = 0
         try:

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from rota.queue.health import Check, Health, Hold, Level, TableHealth, examine, has_findings
+from rota.queue.health import (
+    Check,
+    Health,
+    Hold,
+    Level,
+    TableHealth,
+    examine,
+    has_findings,
+)
 
 WELL = Health(180_000, "18.0", connections=7, round_trip_s=0.004, tables=[TableHealth("open_jobs", 10, 3, 60.0)])
 

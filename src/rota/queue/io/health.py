@@ -9,8 +9,10 @@ from rota.errors import DatabaseError
 from rota.io import migrate
 from rota.io.clock import lease_clock
 from rota.io.postgres import Database, statement
+from rota.queue.fleet_health import FleetHealth
 from rota.queue.health import Health, Hold, TableHealth
 from rota.queue.io.store import Store
+from rota.queue.io.watch import Watch
 
 
 async def read_health(database: Database) -> Health:
@@ -38,6 +40,23 @@ async def read_health(database: Database) -> Health:
         missing=[f"{step.number:04}_{step.name}" for step in missing],
         tables=[TableHealth(**dict(row)) for row in await database.fetch(text("health_tables.sql"))],
         holds=[Hold(**dict(row)) for row in await database.fetch(text("health_holds.sql"))],
+    )
+
+
+async def read_fleet(database: Database) -> FleetHealth:
+    """Looks at the workers and at the work.
+
+    Raises: as `read_health`.
+    """
+    store = Store(database)
+    counts = await Watch(database).counts(ended=False)
+    return FleetHealth(
+        now=await store.clock(),
+        servers=await store.servers(),
+        orphans=await store.orphan_kinds(),
+        overdue={one.kind: one.overdue for one in counts if one.overdue},
+        due=sum(one.due for one in counts),
+        pauses=await store.pauses(),
     )
 
 

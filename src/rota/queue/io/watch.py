@@ -8,13 +8,14 @@ Spec: job queue, "What to watch".
 
 import json
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from rota.ids import JobId
 from rota.io.postgres import Database, statement
 from rota.queue.explain import AHEAD_MAX, PACE_MAX, Facts, FleetFacts, PauseFacts, Taker
 from rota.queue.io.store import Store
 from rota.queue.job import JobRow, Scope, State
+from rota.queue.server import LIVE_S
 from rota.queue.watching import (
     COUNTS_MAX,
     ERROR_MAX,
@@ -27,8 +28,6 @@ from rota.queue.watching import (
     Overview,
     Viewer,
 )
-
-LIVE_S: Final = 60.0
 
 
 class Watch:
