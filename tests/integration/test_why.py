@@ -164,11 +164,21 @@ async def test_ended_jobs_say_how(shop: Shop) -> None:
 # At the terminal
 
 
+@pytest.fixture
+async def one_shop(migrated_dsn: str) -> AsyncIterator[Shop]:
+    database = Database(Target(migrated_dsn), size=2)
+    try:
+        yield Shop(database, migrated_dsn)
+    finally:
+        await database.stop()
+
+
 def rota(shop: Shop, folder: Path, *args: str) -> Done:
     return run([*ROTA, "jobs", "why", *args], folder=folder, environ={"ROTA_DSN": shop.dsn})
 
 
-async def test_it_is_said_at_the_terminal(shop: Shop, tmp_path: Path) -> None:
+async def test_it_is_said_at_the_terminal(one_shop: Shop, tmp_path: Path) -> None:
+    shop = one_shop
     await shop.serve()
     await shop.store.pause(PauseScope.KIND, "film", note="bad codec", paused_by="ann@ops")
     job_id = await shop.add(priority=20)
@@ -183,7 +193,8 @@ async def test_it_is_said_at_the_terminal(shop: Shop, tmp_path: Path) -> None:
     assert [gate["code"] for gate in said["gates"]] == ["paused"]
 
 
-async def test_a_key_names_the_job_that_refuses_an_enqueue(shop: Shop, tmp_path: Path) -> None:
+async def test_a_key_names_the_job_that_refuses_an_enqueue(one_shop: Shop, tmp_path: Path) -> None:
+    shop = one_shop
     for number, key in enumerate((open_key("o"), queued_key("q"), forever_key("f"))):
         await shop.add(dedupe=key, priority=number)
     for key, scope in (("o", "open"), ("q", "queued"), ("f", "forever")):
@@ -198,7 +209,8 @@ async def test_a_key_names_the_job_that_refuses_an_enqueue(shop: Shop, tmp_path:
     assert (done.status, done.err) == (0, "") and "has ended and was removed" in done.out
 
 
-async def test_what_cannot_be_explained_is_refused_in_a_sentence(shop: Shop, tmp_path: Path) -> None:
+async def test_what_cannot_be_explained_is_refused_in_a_sentence(one_shop: Shop, tmp_path: Path) -> None:
+    shop = one_shop
     for args, status, said in (
         ((), 2, "Give a job id, or a key as --key KEY."),
         (("0197c0de", "--key", "k"), 2, "Give a job id, or a key as --key KEY."),
