@@ -8,8 +8,9 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
-from tests.integration.programs import ROTA, clean_environment, run
+from tests.integration.programs import ROTA, clean_environment, run, running, until
 from tests.postgres_servers import Psql
 
 WAIT_S = 60.0
@@ -28,6 +29,27 @@ def test_without_a_terminal_it_is_printed_once(tmp_path: Path, migrated_dsn: str
     done = run([*ROTA, "top", "--json"], folder=tmp_path, environ={"ROTA_DSN": migrated_dsn})
     said = json.loads(done.out)
     assert (said["due"], said["kinds"][0]["kind"], said["kinds"][0]["due"]) == (1234, "film", 1234)
+
+
+def test_a_live_worker_is_seen_by_the_view_the_doctor_and_why(tmp_path: Path, migrated_dsn: str, psql: Psql) -> None:
+    (tmp_path / "shop.py").write_text("import rota\napp = rota.App()\n@app.job(limit=4)\ndef film(ctx): ...\n")
+    lost = psql(migrated_dsn, "SELECT id FROM rota.enqueue('flim')")
+    environ = {"ROTA_DSN": migrated_dsn}
+    with running([*ROTA, "worker", "shop:app", "--alone"], folder=tmp_path, environ=environ) as worker:
+        worker.says("worker started")
+
+        def answer(*args: str) -> Any:
+            return json.loads(run([*ROTA, *args, "--json"], folder=tmp_path, environ=environ).out)
+
+        (server,) = until(lambda: answer("top")["servers"], "the worker says that it is there")
+        assert (server["kinds"], server["running"], server["draining"]) == ({"film": 4}, {}, False)
+        said = {(check["about"], check["level"]): check["words"] for check in answer("doctor")["checks"]}
+        assert said["servers", "ok"] == "1 live" and "takes the kind flim" in said["kinds", "warning"]
+        (gate,) = answer("jobs", "why", lost)["gates"]
+        assert gate["words"] == "No live server takes kind flim. Is it a slip for film?"
+        worker.signal(signal.SIGTERM)
+        assert worker.status() == 0
+        assert answer("top")["servers"] == [], "one that stops takes its row away"
 
 
 def test_on_a_terminal_it_goes_on_until_ctrl_c(tmp_path: Path, migrated_dsn: str, psql: Psql) -> None:
