@@ -18,6 +18,7 @@ from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.errors import JobNotFound, SettingsError
 from rota.ids import JobId
 from rota.io import terminal
+from rota.queue.explain import SHORT_ID
 from rota.queue.io.store import Store
 from rota.queue.job import JobFilter, JobRow, State
 from rota.queue.new_job import check_priority, check_times
@@ -26,8 +27,6 @@ from rota.queue.payload import check_text
 app = typer.Typer(help="Look at jobs, and put them right.", no_args_is_help=True, rich_markup_mode=None)
 Ids = Annotated[list[str], typer.Argument(help="Job ids, or their first digits (8 or more).", metavar="ID…")]
 PREFIX_DIGITS_MIN = 8
-SHORT_ID = 18
-"""The characters of an id that a list shows: the time to the microsecond, so they seldom name two jobs."""
 
 
 def _run(work: Callable[[Store], Awaitable[None]], *, dsn: str | None, schema: str | None) -> None:

@@ -21,6 +21,8 @@ PACE_MAX: Final = 20_000
 """Ended jobs of the last hour that are looked at for the pace."""
 SPREAD: Final = 0.25
 """An estimate by the last hour's pace is shown as this much less to this much more."""
+SHORT_ID: Final = 18
+"""Characters of an id: the time to the microsecond, so they seldom name two jobs."""
 ERROR_MAX: Final = 300
 """Characters of an error that an explanation quotes; `rota jobs show` has all of it."""
 
@@ -31,14 +33,15 @@ class Taker:
 
     Attributes:
         limit: jobs of the kind that it runs at once.
-        oldest_s, progress_s, lease_left_s: of the one that runs longest: for how long, when it last moved, and when
-            its lease ends if it does not move.
+        oldest_id, oldest_s, progress_s, lease_left_s: of the one that runs longest: its id, for how long it runs, when
+            it last moved, and when its lease ends if it does not move.
     """
 
     holder: str
     limit: int
     running: int = 0
     draining: bool = False
+    oldest_id: str | None = None
     oldest_s: float | None = None
     progress_s: float | None = None
     lease_left_s: float | None = None
@@ -47,6 +50,16 @@ class Taker:
     def free(self) -> int:
         """Slots that are free, if it takes work at all."""
         return 0 if self.draining else max(0, self.limit - self.running)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A running job of the same kind and tenant."""
+
+    job_id: str
+    holder: str
+    runs_s: float
+    progress_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +80,7 @@ class FleetFacts:
 
     Attributes:
         limit, running: of the kind in all.
-        tenant_limit, tenant_running: of the job's tenant in the kind.
+        tenant_limit, tenant_running: of the job's tenant in the kind. tenant_jobs: those that run longest.
         rate_count, rate_s, started, rate_opens_in_s: so many starts in so many seconds, those of the last window, and
             when the next may start.
         tenants_waiting: of a kind that is taken by turns, how many other tenants have due jobs; None if it is not.
@@ -77,6 +90,7 @@ class FleetFacts:
     running: int = 0
     tenant_limit: int | None = None
     tenant_running: int = 0
+    tenant_jobs: Sequence[RunningJob] = ()
     rate_count: int | None = None
     rate_s: float = 0.0
     started: int = 0
@@ -244,7 +258,8 @@ def _server_line(taker: Taker) -> str:
         return f"{taker.holder}   is stopping"
     words = f"{taker.holder}   {taker.running} of {taker.limit}"
     if taker.oldest_s is not None and taker.progress_s is not None:
-        words += f"   oldest runs {duration(taker.oldest_s)}, last progress {duration(taker.progress_s)} ago"
+        oldest = "oldest" if taker.oldest_id is None else f"oldest {taker.oldest_id[:SHORT_ID]}"
+        words += f"   {oldest} runs {duration(taker.oldest_s)}, last progress {duration(taker.progress_s)} ago"
         if taker.lease_left_s is not None and taker.lease_left_s < taker.progress_s:
             # More than half of its lease went by without progress.
             words += f"   ← stalls in {duration(max(0.0, taker.lease_left_s))}"
@@ -265,7 +280,12 @@ def _fleet_gates(facts: Facts) -> Iterator[Gate]:
             "tenant_limit",
             f"Tenant {job.tenant} is at its limit in kind {job.kind}: "
             f"{fleet.tenant_running} of {fleet.tenant_limit} run.",
-            opens=f"raise tenant_limit of kind {job.kind} in the program",
+            [
+                f"{one.job_id[:SHORT_ID]} runs {duration(one.runs_s)} on {one.holder}, "
+                f"last progress {duration(one.progress_s)} ago"
+                for one in fleet.tenant_jobs
+            ],
+            f"raise tenant_limit of kind {job.kind} in the program",
         )  # fmt: skip
     if fleet.rate_count is not None and fleet.started >= fleet.rate_count:
         opens = "" if fleet.rate_opens_in_s is None else f"; the next may start in {duration(fleet.rate_opens_in_s)}"

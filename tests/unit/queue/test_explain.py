@@ -15,6 +15,7 @@ from rota.queue.explain import (
     FleetFacts,
     Gate,
     PauseFacts,
+    RunningJob,
     Taker,
     duration,
     explain,
@@ -71,7 +72,7 @@ def gate(row: JobRow | None = None, **facts: Any) -> Gate:
 
 def test_a_full_kind_is_explained_as_in_the_sketch() -> None:
     takers = [
-        Taker("web-1", limit=4, running=4, oldest_s=180, progress_s=2, lease_left_s=298),
+        Taker("web-1", limit=4, running=4, oldest_id=str(ID), oldest_s=180, progress_s=2, lease_left_s=298),
         Taker("web-2", limit=4, running=4, oldest_s=660, progress_s=540, lease_left_s=60),
     ]
     found = explained(takers=takers, ahead=37, ahead_higher=2, ended=555, ended_s=3600)
@@ -79,7 +80,7 @@ def test_a_full_kind_is_explained_as_in_the_sketch() -> None:
     (full,) = found.gates
     assert full.words == "Kind thumbnail is at its limit on every server that takes it:"
     assert full.details == [
-        "web-1   4 of 4   oldest runs 3 min, last progress 2 s ago",
+        "web-1   4 of 4   oldest 0197c0de-0000-7000 runs 3 min, last progress 2 s ago",
         "web-2   4 of 4   oldest runs 11 min, last progress 9 min ago   ← stalls in 60 s",
     ]
     assert full.opens is not None and full.opens.startswith("raise ROTA_LIMIT_THUMBNAIL, or add a server")
@@ -187,6 +188,12 @@ def test_limits_beyond_one_server_hold_too(fleet: FleetFacts, code: str, words: 
     assert [(one.code, one.words) for one in found.gates] == [(code, words)]
     assert found.headline == "queued 4 min, priority 20, tenant acme"
     assert found.starts_in_s == pytest.approx((7.5, 12.5))
+
+
+def test_a_tenants_limit_names_the_jobs_that_use_it() -> None:
+    jobs = [RunningJob(str(ID), "web-1:7:aa", 200, 3)]
+    found = gate(job(tenant="acme"), fleet=FleetFacts(tenant_limit=1, tenant_running=1, tenant_jobs=jobs))
+    assert found.details == ["0197c0de-0000-7000 runs 3 min on web-1:7:aa, last progress 3 s ago"]
 
 
 def test_limits_that_are_not_reached_hold_nothing() -> None:

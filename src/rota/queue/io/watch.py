@@ -12,7 +12,7 @@ from typing import Any
 
 from rota.ids import JobId
 from rota.io.postgres import Database, statement
-from rota.queue.explain import AHEAD_MAX, PACE_MAX, Facts, FleetFacts, PauseFacts, Taker
+from rota.queue.explain import AHEAD_MAX, PACE_MAX, Facts, FleetFacts, PauseFacts, RunningJob, Taker
 from rota.queue.io.store import Store
 from rota.queue.job import JobRow, Scope, State
 from rota.queue.server import LIVE_S
@@ -90,6 +90,7 @@ class Watch:
                 running=row["running"],
                 tenant_limit=limits.get("tenant"),
                 tenant_running=row["tenant_running"],
+                tenant_jobs=[RunningJob(**values) for values in json.loads(row["tenant_jobs"])],
                 rate_count=limits.get("rate_count"),
                 rate_s=limits.get("rate_s", 0.0),
                 started=row["started"],

@@ -3,7 +3,8 @@
 --   counted at most integer, $4 ended jobs for the pace at most integer, $5 now timestamptz or null.
 -- Rows: one, none if there is no such job: takers jsonb (live servers that take the kind, with what they run of it),
 --   roles text[] and kinds text[] (of all live servers), pauses jsonb, limits jsonb (those of the kind over all
---   servers, as the server that was seen last has them), running bigint, tenant_running bigint, started bigint and
+--   servers, as the server that was seen last has them), running bigint, tenant_running bigint, tenant_jobs jsonb (the oldest 5 of these),
+--   started bigint and
 --   rate_opens_in_s float8 (of the rate's window), tenants_waiting bigint, ahead bigint, ahead_higher bigint,
 --   ended bigint and ended_s float8 (the pace of the last hour), holder_seen_s float8.
 -- Locks: none.
@@ -21,7 +22,7 @@ WITH clock AS MATERIALIZED (
     FROM :"schema".servers AS s CROSS JOIN clock
     WHERE s.seen_at >= clock.now - make_interval(secs => $2)
 ), leased AS MATERIALIZED (
-    SELECT o.leased_by, o.tenant, o.started_at, o.heartbeat_at, o.lease_until
+    SELECT o.id, o.leased_by, o.tenant, o.started_at, o.heartbeat_at, o.lease_until
     FROM :"schema".open_jobs AS o CROSS JOIN clock
     WHERE o.state = 'leased' AND o.lease_until > clock.now AND o.kind = (SELECT job.kind FROM job)
 ), limited AS MATERIALIZED (
@@ -56,13 +57,14 @@ WITH clock AS MATERIALIZED (
 SELECT coalesce((
            SELECT jsonb_agg(jsonb_build_object(
                       'holder', live.holder, 'limit', live.kinds -> job.kind, 'draining', live.draining,
-                      'running', ran.running, 'oldest_s', extract(epoch FROM clock.now - oldest.started_at),
+                      'running', ran.running, 'oldest_id', oldest.id,
+                      'oldest_s', extract(epoch FROM clock.now - oldest.started_at),
                       'progress_s', extract(epoch FROM clock.now - oldest.heartbeat_at),
                       'lease_left_s', extract(epoch FROM oldest.lease_until - clock.now)) ORDER BY live.holder)
            FROM live
                 CROSS JOIN LATERAL (SELECT count(*) AS running FROM leased WHERE leased.leased_by = live.holder) AS ran
                 LEFT JOIN LATERAL (SELECT * FROM leased WHERE leased.leased_by = live.holder
-                                   ORDER BY leased.started_at LIMIT 1) AS oldest ON true
+                                   ORDER BY leased.started_at, leased.id LIMIT 1) AS oldest ON true
            WHERE live.kinds ? job.kind), '[]') AS takers,
        ARRAY(SELECT live.role FROM live ORDER BY live.role) AS roles,
        ARRAY(SELECT DISTINCT kind.name FROM live CROSS JOIN jsonb_object_keys(live.kinds) AS kind(name)
@@ -79,6 +81,12 @@ SELECT coalesce((
        (SELECT limited.limits FROM limited) AS limits,
        (SELECT count(*) FROM leased) AS running,
        (SELECT count(*) FROM leased WHERE leased.tenant = job.tenant) AS tenant_running,
+       coalesce((
+           SELECT jsonb_agg(jsonb_build_object(
+                      'job_id', own.id, 'holder', own.leased_by, 'runs_s', extract(epoch FROM clock.now - own.started_at),
+                      'progress_s', extract(epoch FROM clock.now - own.heartbeat_at)) ORDER BY own.started_at, own.id)
+           FROM (SELECT * FROM leased WHERE leased.tenant = job.tenant
+                 ORDER BY leased.started_at, leased.id LIMIT 5) AS own), '[]') AS tenant_jobs,
        coalesce((SELECT rate.started FROM rate), 0)::bigint AS started,
        (SELECT rate.opens_in_s FROM rate) AS rate_opens_in_s,
        (SELECT count(*)
