@@ -99,6 +99,7 @@ async def test_the_place_in_line_is_that_of_the_claim(shop: Shop) -> None:
     await shop.add(priority=9, delay_s=60)
     facts = {job: await shop.watch.facts((await shop.store.show(job))[0]) for job in jobs}
     assert [(facts[job].ahead, facts[job].ahead_higher) for job in jobs] == [(0, 0), (2, 2), (1, 0), (3, 2)]
+    assert [facts[job].ahead_top for job in jobs] == [None, 5, 5, 5]
     assert (await shop.why(jobs[0])).line == "It is the next in line."
     assert "nobody can say when" in ((await shop.why(jobs[3])).line or "")
 

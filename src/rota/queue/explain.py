@@ -21,6 +21,7 @@ PACE_MAX: Final = 20_000
 """Ended jobs of the last hour that are looked at for the pace."""
 SPREAD: Final = 0.25
 """An estimate by the last hour's pace is shown as this much less to this much more."""
+PRIORITY_MAX: Final = 2**31 - 1
 SHORT_ID: Final = 18
 """Characters of an id: the time to the microsecond, so they seldom name two jobs."""
 ERROR_MAX: Final = 300
@@ -109,6 +110,7 @@ class Facts:
         kinds: the kinds that any of these takes.
         holder_seen_s: when the holder of its lease was last seen, in seconds ago; None if nobody knows it.
         ahead, ahead_higher: due jobs of its kind before it in line, and those of them with a higher priority.
+        ahead_top: the highest priority of these.
         ended, ended_s: jobs of its kind that ended in the last hour, and since when the first of them ran.
     """
 
@@ -121,6 +123,7 @@ class Facts:
     holder_seen_s: float | None = None
     ahead: int = 0
     ahead_higher: int = 0
+    ahead_top: int | None = None
     ended: int = 0
     ended_s: float = 0.0
 
@@ -249,8 +252,15 @@ def _servers_full(facts: Facts) -> Gate:
     return Gate(
         "server_limit", f"Kind {kind} is at its limit on every server that takes it:",
         [_server_line(taker) for taker in facts.takers],
-        f"raise {limit_variable(kind)}, or add a server that takes the kind",
+        f"raise {limit_variable(kind)}, or add a server that takes the kind{_move(facts, ', or ')}",
     )  # fmt: skip
+
+
+def _move(facts: Facts, before: str = "") -> str:
+    """The command that puts a job before all others of its kind; empty where it is first."""
+    if facts.ahead_top is None or facts.ahead_top >= PRIORITY_MAX:
+        return ""
+    return f"{before}rota jobs move {facts.job.id} --priority {facts.ahead_top + 1}"
 
 
 def _server_line(taker: Taker) -> str:
@@ -305,7 +315,7 @@ def _fleet_gates(facts: Facts) -> Iterator[Gate]:
 
 def _free(facts: Facts) -> Gate:
     if facts.ahead:
-        return Gate("line", "Nothing holds it but its place in line.")
+        return Gate("line", "Nothing holds it but its place in line.", opens=_move(facts) or None)
     return Gate("free", "Nothing holds it: a worker with a free slot takes it within a second.")
 
 

@@ -75,7 +75,7 @@ def test_a_full_kind_is_explained_as_in_the_sketch() -> None:
         Taker("web-1", limit=4, running=4, oldest_id=str(ID), oldest_s=180, progress_s=2, lease_left_s=298),
         Taker("web-2", limit=4, running=4, oldest_s=660, progress_s=540, lease_left_s=60),
     ]
-    found = explained(takers=takers, ahead=37, ahead_higher=2, ended=555, ended_s=3600)
+    found = explained(takers=takers, ahead=37, ahead_higher=2, ahead_top=49, ended=555, ended_s=3600)
     assert found.headline == "queued 4 min, priority 20"
     (full,) = found.gates
     assert full.words == "Kind thumbnail is at its limit on every server that takes it:"
@@ -83,7 +83,10 @@ def test_a_full_kind_is_explained_as_in_the_sketch() -> None:
         "web-1   4 of 4   oldest 0197c0de-0000-7000 runs 3 min, last progress 2 s ago",
         "web-2   4 of 4   oldest runs 11 min, last progress 9 min ago   ← stalls in 60 s",
     ]
-    assert full.opens is not None and full.opens.startswith("raise ROTA_LIMIT_THUMBNAIL, or add a server")
+    assert full.opens == (
+        "raise ROTA_LIMIT_THUMBNAIL, or add a server that takes the kind, "
+        f"or rota jobs move {ID} --priority 50"
+    )  # fmt: skip
     assert found.line == (
         "Ahead of it: 37 jobs (2 of higher priority). At the last hour's pace it starts in 3 to 5 min."
     )
@@ -97,8 +100,8 @@ def test_nothing_holds_a_job_that_is_about_to_start() -> None:
 
 
 def test_with_free_slots_the_line_alone_is_what_it_waits_for() -> None:
-    found = explained(ahead=1)
-    assert [one.code for one in found.gates] == ["line"]
+    found = explained(ahead=1, ahead_top=20)
+    assert [(one.code, one.opens) for one in found.gates] == [("line", f"rota jobs move {ID} --priority 21")]
     assert (
         found.line == "Ahead of it: 1 job. No job of its kind ended in the last hour, so nobody can say when it starts."
     )

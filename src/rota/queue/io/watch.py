@@ -100,6 +100,7 @@ class Watch:
             holder_seen_s=row["holder_seen_s"],
             ahead=row["ahead"],
             ahead_higher=row["ahead_higher"],
+            ahead_top=row["ahead_top"],
             ended=row["ended"],
             ended_s=row["ended_s"] or 0.0,
         )

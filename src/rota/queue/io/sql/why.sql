@@ -5,7 +5,8 @@
 --   roles text[] and kinds text[] (of all live servers), pauses jsonb, limits jsonb (those of the kind over all
 --   servers, as the server that was seen last has them), running bigint, tenant_running bigint, tenant_jobs jsonb (the oldest 5 of these),
 --   started bigint and
---   rate_opens_in_s float8 (of the rate's window), tenants_waiting bigint, ahead bigint, ahead_higher bigint,
+--   rate_opens_in_s float8 (of the rate's window), tenants_waiting bigint, ahead bigint, ahead_higher bigint, ahead_top
+--   integer (the highest priority of these),
 --   ended bigint and ended_s float8 (the pace of the last hour), holder_seen_s float8.
 -- Locks: none.
 -- Index: the primary keys, open_jobs_next, open_jobs_lease, open_jobs_turn, ended_jobs_finished.
@@ -108,6 +109,7 @@ SELECT coalesce((
         ) AS others) AS tenants_waiting,
        (SELECT count(*) FROM line) AS ahead,
        (SELECT count(*) FROM line WHERE line.priority > job.priority) AS ahead_higher,
+       (SELECT max(line.priority) FROM line) AS ahead_top,
        (SELECT count(*) FROM pace) AS ended,
        (SELECT extract(epoch FROM CASE WHEN count(*) < $4 THEN clock.now ELSE max(pace.finished_at) END
                                   - min(pace.started_at)) FROM pace)::double precision AS ended_s,
