@@ -78,6 +78,9 @@ class Watch:
             return Facts(job)
         row = rows[0]
         limits = json.loads(row["limits"] or "{}")
+        rate = None
+        if limits.get("rate_count") is not None:
+            rate = (await self._fetch("why_rate.sql", job.kind, limits["rate_s"], now))[0]
         by_turns = limits.get("fair") or limits.get("tenant") is not None
         return Facts(
             job,
@@ -93,8 +96,8 @@ class Watch:
                 tenant_jobs=[RunningJob(**values) for values in json.loads(row["tenant_jobs"])],
                 rate_count=limits.get("rate_count"),
                 rate_s=limits.get("rate_s", 0.0),
-                started=row["started"],
-                rate_opens_in_s=row["rate_opens_in_s"],
+                started=0 if rate is None else rate["started"],
+                rate_opens_in_s=None if rate is None else rate["opens_in_s"],
                 tenants_waiting=row["tenants_waiting"] if by_turns else None,
             ),
             holder_seen_s=row["holder_seen_s"],

@@ -4,8 +4,7 @@
 -- Rows: one, none if there is no such job: takers jsonb (live servers that take the kind, with what they run of it),
 --   roles text[] and kinds text[] (of all live servers), pauses jsonb, limits jsonb (those of the kind over all
 --   servers, as the server that was seen last has them), running bigint, tenant_running bigint, tenant_jobs jsonb (the oldest 5 of these),
---   started bigint and
---   rate_opens_in_s float8 (of the rate's window), tenants_waiting bigint, ahead bigint, ahead_higher bigint, ahead_top
+--   tenants_waiting bigint, ahead bigint, ahead_higher bigint, ahead_top
 --   integer (the highest priority of these),
 --   ended bigint and ended_s float8 (the pace of the last hour), holder_seen_s float8.
 -- Locks: none.
@@ -30,16 +29,6 @@ WITH clock AS MATERIALIZED (
     SELECT (array_agg(live.limits -> job.kind ORDER BY live.seen_at DESC, live.holder))[1] AS limits
     FROM job CROSS JOIN live
     WHERE live.kinds ? job.kind
-), rate AS MATERIALIZED (
-    SELECT sum(s.jobs) AS started,
-           extract(epoch FROM min(s.slice_at) + make_interval(secs => limited.rate_s * 61 / 60) - limited.now)
-               ::double precision AS opens_in_s
-    FROM (SELECT (l.limits ->> 'rate_s')::double precision AS rate_s, clock.now FROM limited AS l CROSS JOIN clock)
-             AS limited
-         CROSS JOIN :"schema".starts AS s
-    WHERE limited.rate_s IS NOT NULL AND s.kind = (SELECT job.kind FROM job)
-      AND s.slice_at > :"schema".slice_at(limited.now, limited.rate_s) - make_interval(secs => limited.rate_s * 60.5 / 60)
-    GROUP BY limited.rate_s, limited.now
 ), line AS MATERIALIZED (
     SELECT o.priority
     FROM job CROSS JOIN clock CROSS JOIN :"schema".open_jobs AS o
@@ -88,13 +77,13 @@ SELECT coalesce((
                       'progress_s', extract(epoch FROM clock.now - own.heartbeat_at)) ORDER BY own.started_at, own.id)
            FROM (SELECT * FROM leased WHERE leased.tenant = job.tenant
                  ORDER BY leased.started_at, leased.id LIMIT 5) AS own), '[]') AS tenant_jobs,
-       coalesce((SELECT rate.started FROM rate), 0)::bigint AS started,
-       (SELECT rate.opens_in_s FROM rate) AS rate_opens_in_s,
        (SELECT count(*)
         FROM (
             WITH RECURSIVE waiting(tenant) AS (
+                -- Only where tenants take turns, which is where an index serves it.
                 (SELECT o.tenant FROM :"schema".open_jobs AS o
-                 WHERE o.state = 'queued' AND o.place = 'worker' AND o.kind = job.kind AND o.tenant IS NOT NULL
+                 WHERE (SELECT (limited.limits ->> 'fair')::boolean OR limited.limits ? 'tenant' FROM limited)
+                   AND o.state = 'queued' AND o.place = 'worker' AND o.kind = job.kind AND o.tenant IS NOT NULL
                  ORDER BY o.tenant COLLATE "C" LIMIT 1)
                 UNION ALL
                 SELECT (SELECT o.tenant FROM :"schema".open_jobs AS o
