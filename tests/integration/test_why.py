@@ -1,7 +1,9 @@
 """`rota jobs why` on real jobs: each gate is read from the database as it is, and said at the terminal."""
 
+import asyncio
 import json
 import re
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from rota.queue.io.watch import Watch
 from rota.queue.job import Ask, Finish, NewJob, Outcome, forever_key, open_key, queued_key
 from rota.queue.pause import PauseScope
 from rota.queue.server import Server
-from tests.integration.programs import ROTA, Done, run
+from tests.integration.programs import ROTA, Done, run, running
 
 FLEET = {"film": {"fleet": 2, "tenant": 1, "fair": True}}
 
@@ -137,7 +139,6 @@ async def test_limits_over_all_servers_are_seen_as_the_servers_have_them(shop: S
 
 
 async def test_a_rate_says_when_the_next_may_start(shop: Shop) -> None:
-    pytest.importorskip("rota.queue.limits", reason="limits over all servers are not here yet")
     await shop.serve(limits={"film": {"rate_count": 3, "rate_s": 60.0}})
     job_id = await shop.add()
     assert await shop.gates(job_id) == ["free"]
@@ -227,3 +228,20 @@ async def test_what_cannot_be_explained_is_refused_in_a_sentence(one_shop: Shop,
     ):
         done = rota(shop, tmp_path, *args)
         assert (done.status, done.out) == (status, "") and said in done.err, done
+
+
+async def test_a_worker_says_the_limits_that_its_program_sets(one_shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import rota\napp = rota.App()\n"
+        "@app.job(fleet_limit=1, rate=rota.Rate(3, per_s=60))\nasync def film(ctx): ...\n"
+        "@app.job()\nasync def mail(ctx): ...\n"
+    )
+    environ = {"ROTA_DSN": one_shop.dsn}
+    with running([*ROTA, "worker", "shop:app", "--alone"], folder=tmp_path, environ=environ) as worker:
+        worker.says("worker started")
+        async with asyncio.timeout(60):
+            while not (servers := await one_shop.store.servers()):
+                await asyncio.sleep(0.02)
+        assert servers[0].limits == {"film": {"fleet": 1, "rate_count": 3, "rate_s": 60}}
+        worker.signal(signal.SIGTERM)
+        assert worker.status() == 0

@@ -283,7 +283,7 @@ def _fleet_gates(facts: Facts) -> Iterator[Gate]:
             "fleet_limit",
             f"Kind {job.kind} is at its limit over all servers: {fleet.running} of {fleet.limit} run.",
             [_server_line(taker) for taker in facts.takers if taker.running],
-            f"raise fleet_limit of kind {job.kind} in the program",
+            f"raise {limit_variable(job.kind, table='fleet_limits')}, or fleet_limit of kind {job.kind} in the program",
         )  # fmt: skip
     if fleet.tenant_limit is not None and job.tenant is not None and fleet.tenant_running >= fleet.tenant_limit:
         yield Gate(

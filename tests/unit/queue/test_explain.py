@@ -193,6 +193,11 @@ def test_limits_beyond_one_server_hold_too(fleet: FleetFacts, code: str, words: 
     assert found.starts_in_s == pytest.approx((7.5, 12.5))
 
 
+def test_a_limit_over_all_servers_says_which_setting_it_is() -> None:
+    found = gate(fleet=FleetFacts(limit=2, running=2))
+    assert found.opens == "raise ROTA_FLEET_LIMIT_THUMBNAIL, or fleet_limit of kind thumbnail in the program"
+
+
 def test_a_tenants_limit_names_the_jobs_that_use_it() -> None:
     jobs = [RunningJob(str(ID), "web-1:7:aa", 200, 3)]
     found = gate(job(tenant="acme"), fleet=FleetFacts(tenant_limit=1, tenant_running=1, tenant_jobs=jobs))

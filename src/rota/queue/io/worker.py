@@ -126,6 +126,7 @@ class Worker:
             self.holder, host, os.getpid(), __version__, self._options.role, self._options.settings_digest,
             kinds={name: handler.kind.limit for name, handler in handlers.items() if handler.kind.limit},
             passes=self._options.passes,
+            limits={name: handler.kind.limits.said() for name, handler in handlers.items() if handler.kind.limits},
         )  # fmt: skip
         self._registry = Registry(self._store, server, random=self._random)
         self._leases = GuardedBook()

@@ -10,5 +10,5 @@ from rota.contrib.django.operations import RotaStep
 class Migration(migrations.Migration):
     """The next."""
 
-    dependencies: ClassVar[list[Any]] = [("rota", "0004_servers")]
+    dependencies: ClassVar[list[Any]] = [("rota", "0005_limits")]
     operations: ClassVar[list[Any]] = [RotaStep(6)]
