@@ -1,15 +1,23 @@
 """Rota: background work for services that already run PostgreSQL. The public names; everything else may change."""
 
 from rota.app import App
+from rota.commands import Completed
 from rota.errors import (
     BatchNotFound,
     DatabaseAway,
     DatabaseError,
     EmbeddedError,
     EnqueueError,
+    ExecError,
+    ExecFailed,
+    ExecLost,
+    ExecRefused,
+    ExecStopped,
     JobNotFound,
     LeaseLost,
     MediaError,
+    NoSlot,
+    NotNow,
     PayloadError,
     RotaError,
     SchemaError,
@@ -40,6 +48,9 @@ from rota.queue.job import (
     replace_key,
     throttle_key,
 )
+from rota.queue.limits import Rate
+from rota.queue.pause import Pause
+from rota.queue.periodic import PassRun
 from rota.queue.retry import Exponential, Fixed
 from rota.settings import Settings
 from rota.version import __version__
@@ -52,6 +63,7 @@ __all__ = [
     "BatchNotFound",
     "BatchStatus",
     "Cancelled",
+    "Completed",
     "Context",
     "DatabaseAway",
     "DatabaseError",
@@ -59,6 +71,11 @@ __all__ = [
     "EnqueueError",
     "Enqueued",
     "EnqueuedBatch",
+    "ExecError",
+    "ExecFailed",
+    "ExecLost",
+    "ExecRefused",
+    "ExecStopped",
     "Exponential",
     "Fail",
     "Fixed",
@@ -68,7 +85,12 @@ __all__ = [
     "LeaseLost",
     "MediaError",
     "NewJob",
+    "NoSlot",
+    "NotNow",
+    "PassRun",
+    "Pause",
     "PayloadError",
+    "Rate",
     "Retry",
     "RotaError",
     "SchemaError",
