@@ -281,7 +281,7 @@ def granted(migrated_dsn: str, psql: Psql) -> Iterator[Callable[[str], str]]:
 
 
 def test_the_grants_are_enough(granted: Callable[[str], str], tmp_path: Path, psql: Psql) -> None:
-    for scope in ("open", "queued", "forever"):
+    for scope in ("open", "queued", "forever", "replace", "merge", "debounce"):
         job = f"""'greet', '{{"name": "Ada"}}', dedupe_key => 'ada', dedupe_scope => '{scope}'"""
         psql(granted("rota_enqueuer"), f"SELECT rota.enqueue({job})")
     with place(tmp_path, granted("rota_worker")) as worker:
