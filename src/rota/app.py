@@ -21,22 +21,31 @@ from rota import settings as settings_module
 from rota.commands import Args, Call, Completed, ExecServers, Options, Run, Stdin
 from rota.errors import EnqueueError, SettingsError
 from rota.ids import BatchId, JobId
-from rota.io import migrate
+from rota.io import migrate, tracing
 from rota.io.commands import run_whole
 from rota.io.cpus import cpu_count
 from rota.io.embedded import EmbeddedPostgres
+from rota.io.person import here
 from rota.io.postgres import Database, Target, statement
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io import batches, bulk, callers
 from rota.queue.io.batches import Batch
+from rota.queue.io.metering import Metering
 from rota.queue.io.store import Store, many_jobs, one_job
+from rota.queue.io.watch import Watch
 from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import BatchStatus, Dedupe, Enqueued, EnqueuedBatch, NewJob, State
 from rota.queue.kind import EXEC_LIMIT, Isolation, Kind
 from rota.queue.limits import Limits, Rate
 from rota.queue.new_job import KIND_NAME, check_priority, check_times, describe
+from rota.queue.pause import Pause, PauseScope
+from rota.queue.pause import check as check_pause
 from rota.queue.payload import check_text
+from rota.queue.periodic import INTERVAL_S_MAX, Cron, Declared, Every, Schedule
+from rota.queue.periodic import check as check_schedule
 from rota.queue.retry import Fixed, RetryWaits
+from rota.queue.role import kinds_of
+from rota.queue.watching import Viewer
 from rota.settings import LIMIT_TABLES, Settings
 from rota.slots.io.from_settings import client_of
 
@@ -65,6 +74,7 @@ class App:
         self._given = settings
         self._functions: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {}
         self._kinds: dict[Callable[..., Any], str] = {}
+        self._passes: dict[str, Declared] = {}
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
         self._exec_servers: ExecServers | None = None
@@ -105,6 +115,7 @@ class App:
         exec: Sequence[str] = (),
         ends_alone: bool = False,
         payload: Any = Any,
+        role: str | None = None,
     ) -> Callable[[Function], Function]: ...
 
     def job(
@@ -126,6 +137,7 @@ class App:
         exec: Sequence[str] = (),
         ends_alone: bool = False,
         payload: Any = Any,
+        role: str | None = None,
     ) -> Any:
         """Makes a function the handler of a kind; the function itself stays as it is.
 
@@ -149,6 +161,7 @@ class App:
                 more than this worker's share of their slots.
             ends_alone: each end is a commit of its own, not one of a batch: it is durable sooner, and costs more.
             payload: the type to decode into; else the annotation of the second parameter.
+            role: the servers that take it, besides those with the role `all`; else `default`.
 
         Raises: SettingsError if two functions want the same kind; other faults show when the app is first used.
         """
@@ -169,6 +182,7 @@ class App:
                     "retry": retry, "isolation": isolation, "ends_alone": ends_alone, "payload_type": payload,
                     "limits": Limits(fleet_limit, tenant_limit, fair, rate), "urgent_priority": urgent_priority,
                     "exec": (exec,) if isinstance(exec, str) else tuple(exec),
+                    "role": role,
                 },
             )  # fmt: skip
             self._kinds[function] = kind
@@ -178,6 +192,68 @@ class App:
             if payload is not Any:
                 setattr(function, PAYLOAD_TYPE, payload)
             self.__dict__.pop("handlers", None)
+            return function
+
+        return register
+
+    def every(
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        name: str | None = None,
+        priority: int = 0,
+        first_after_s: float | None = None,
+        **options: Any,
+    ) -> Callable[[Function], Function]:
+        """Makes a function the handler of a pass: work that runs once in each interval, on all servers together.
+
+        Args:
+            days, hours, minutes, seconds: the interval, of elapsed time: 1 second to ten years in all.
+            name: of the pass, and the kind of its runs; else the function's name.
+            priority: of its runs.
+            first_after_s: when it runs for the first time after it is new; else after one interval.
+            options: as for `job`; `limit` is 1 unless given.
+
+        Raises: SettingsError for an interval that cannot work; as `job`.
+        """
+        interval_s = days * 86_400 + hours * 3600 + minutes * 60 + seconds
+        return self._pass(Every(interval_s), name, options, priority=priority, first_after_s=first_after_s)
+
+    def cron(
+        self, line: str, *, tz: str = "UTC", name: str | None = None, priority: int = 0, **options: Any
+    ) -> Callable[[Function], Function]:
+        """Makes a function the handler of a pass by a cron line, by the clocks of a time zone.
+
+        Args:
+            line: minute, hour, day, month and weekday, such as `0 3 * * *`.
+            tz: a time zone such as `Europe/Berlin`.
+            name: of the pass, and the kind of its runs; else the function's name.
+            priority: of its runs.
+            options: as for `job`; `limit` is 1 unless given.
+
+        Raises: SettingsError for a line or a time zone that is none; as `job`.
+        """
+        return self._pass(Cron(" ".join(str(line).split()), tz), name, options, priority=priority)
+
+    def _pass(
+        self,
+        schedule: Schedule,
+        name: str | None,
+        options: Mapping[str, Any],
+        *,
+        priority: int,
+        first_after_s: float | None = None,
+    ) -> Callable[[Function], Function]:
+        def register(function: Function) -> Function:
+            kind = str(name or getattr(function, "__name__", ""))
+            check_schedule(schedule, name=kind)
+            if first_after_s is not None and not 0 <= first_after_s <= INTERVAL_S_MAX:
+                raise SettingsError(f"The pass {kind!r} has first_after_s={first_after_s!r}: give 0 seconds or more.")
+            self.job(kind, **{"limit": 1, **options})(function)
+            self._passes[kind] = Declared(str(schedule), priority, first_after_s)
             return function
 
         return register
@@ -211,6 +287,7 @@ class App:
                 own["limits"] = replace(own["limits"], fleet=fleet)
             kind = Kind(
                 name=name,
+                runs_pass=name in self._passes,
                 **{
                     "limit": EXEC_LIMIT if own.get("exec") else settings.limit,
                     "lease_s": lease_s,
@@ -227,6 +304,15 @@ class App:
             known = ", ".join(sorted(handlers)) or "none"
             raise SettingsError(f"{unknown[0]} limits a kind that this program does not have. Its kinds: {known}.")
         return handlers
+
+    def taken(self) -> dict[str, Handler]:
+        """The handlers of the kinds that this server takes by its role.
+
+        Raises: SettingsError for settings, handlers or roles that are no good.
+        """
+        roles = {name: handler.kind.role for name, handler in self.handlers.items()}
+        taken = kinds_of(self.settings.role, kinds=roles, table=self.settings.roles)
+        return {name: handler for name, handler in self.handlers.items() if name in taken}
 
     # The database
 
@@ -308,6 +394,7 @@ class App:
         return describe(
             name, payload, known=known, priority=priority, tenant=tenant, dedupe=dedupe, run_after=run_after,
             delay_s=delay_s, max_tries=max_tries, parent=parent,
+            trace=tracing.current(),
         )  # fmt: skip
 
     async def enqueue(
@@ -466,6 +553,22 @@ class App:
         store = await self.store()
         return (await store.move([job_id], priority=priority, run_after=run_after, delay_s=delay_s)).get(job_id)
 
+    # Looking
+
+    async def admin_jobs(self, viewer: Viewer) -> dict[str, Any]:
+        """What an administrator sees, ready for JSON; whether somebody is one, the caller decides.
+
+        Args:
+            viewer: whose jobs: `rota.Viewer.of_tenant("acme")` or `rota.Viewer.everything()`. Jobs of other tenants are
+                neither in the rows nor in the counts.
+
+        Returns: `jobs`: how many there are by `kind` and `state`; `failed`: the 20 that failed last, newest first, each
+            error cut to 500 characters.
+
+        Raises: DatabaseAway and its kin.
+        """
+        return (await Watch(await self.database()).overview(viewer)).plain()
+
     # Commands on exec servers
 
     @property
@@ -494,22 +597,72 @@ class App:
         """Runs a command whole, for small work: `(await app.run("ocr", input=page)).output`; see `Context.run`."""
         return run_whole(self.exec_servers, Call(service, args, input, **options))
 
+    # Holding back
+
+    async def pause(
+        self,
+        kind: KindOrHandler | None = None,
+        *,
+        tenant: str | None = None,
+        everything: bool = False,
+        note: str | None = None,
+        paused_by: str | None = None,
+        for_s: float | None = None,
+    ) -> None:
+        """Holds back the jobs of a kind (or a pass), of a tenant, or all, on all servers, within about a second.
+        Jobs that run go on. Pausing again replaces the note and the end.
+
+        Args:
+            kind: a handler, or a kind by name; or give `tenant`, or `everything=True`.
+            note: why, for those who wonder.
+            paused_by: who; else the user and host of this process.
+            for_s: for how long, in seconds; None: until somebody resumes.
+
+        Raises: EnqueueError if not exactly one thing is named, or a value is no good.
+        """
+        scope, name = self._scope(kind, tenant, everything)
+        check_pause(note=note, paused_by=paused_by, for_s=for_s)
+        store = await self.store()
+        await store.pause(scope, name, note=note, paused_by=paused_by or here(), for_s=for_s)
+
+    async def resume(
+        self, kind: KindOrHandler | None = None, *, tenant: str | None = None, everything: bool = False
+    ) -> Pause | None:
+        """Takes back a pause. Returns: the pause; None if that was not paused."""
+        scope, name = self._scope(kind, tenant, everything)
+        return await (await self.store()).resume(scope, name)
+
+    async def pauses(self) -> list[Pause]:
+        """What is held back now, with why, by whom and until when."""
+        return await (await self.store()).pauses()
+
+    def _scope(self, kind: KindOrHandler | None, tenant: str | None, everything: bool) -> tuple[PauseScope, str]:
+        if (kind is not None) + (tenant is not None) + everything != 1:
+            raise EnqueueError("Name one thing: a kind, tenant=…, or everything=True.")
+        if everything:
+            return PauseScope.ALL, ""
+        scope, name = (PauseScope.TENANT, tenant) if kind is None else (PauseScope.KIND, self._name_of(kind))
+        check_text(scope.value, name)
+        if not name:
+            raise EnqueueError(f"The name of a {scope.value} is empty.")
+        return scope, name
+
     # Working
 
-    def worker(self, *, ends_process: bool = False) -> Worker:
+    def worker(self, *, ends_process: bool = False, metering: Metering | None = None) -> Worker:
         """A worker for this app's handlers; `await worker.run()` works until `worker.stop()`.
 
         Args:
             ends_process: the process is the worker's own and ends right after `run`.
+            metering: counts what it does, for metrics.
 
         Raises: SettingsError.
         """
-        handlers = self.handlers
-        if not handlers:
+        if not self.handlers:
             raise SettingsError("This app has no handlers: there is nothing to work on. Decorate one with @app.job.")
         settings = self.settings
         worker = Worker(
-            handlers,
+            self.taken(),
             target=replace(self.target, application="rota worker"),
             options=WorkerOptions(
                 poll_s=settings.poll_s,
@@ -518,6 +671,10 @@ class App:
                 job_pool_size=settings.job_pool_size,
                 cancel_grace_s=settings.cancel_grace_s,
                 ends_process=ends_process,
+                metering=metering,
+                role=", ".join(settings.role),
+                settings_digest=settings_module.digest(settings),
+                passes=self._passes,
             ),
             commands=lambda: self.exec_servers,
         )

@@ -25,7 +25,7 @@ class Receipt(Protocol):
 
     @property
     def ended_by(self) -> str:
-        """`exit`, `timeout`, `stall`, `memory`, `cancelled`, `stopped`, `refused` or `broken`."""
+        """`exit`, `timeout`, `stall`, `memory`, `output`, `cancelled`, `stopped`, `refused` or `broken`."""
         ...
 
     @property
@@ -142,7 +142,8 @@ class Call:
 
     Attributes:
         service, args, stdin, env, priority, tenant, timeout_s, wait_s, check: see `Options`.
-        name: what it is for, such as the id of its job: it is part of the call's id on the wire; None: nothing.
+        name: what it is for, such as the id of its job: it is part of the call's id on the wire, and what
+            its exec server knows poison by; None: nothing.
         moved: called whenever it is seen to go on, also while it waits in line for its limited time.
     """
 

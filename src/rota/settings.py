@@ -6,6 +6,7 @@ reads the environment.
 """
 
 import difflib
+import hashlib
 import os
 import re
 import tomllib
@@ -43,12 +44,20 @@ class Settings:
         lease_s, heartbeat_s, max_tries, limit: what a kind uses that does not say otherwise.
         limits: jobs of a kind at once in one worker process, by kind (`ROTA_LIMIT_<KIND>`); 0 keeps the kind off.
         fleet_limits: jobs of a kind at once on all servers together, by kind (`ROTA_FLEET_LIMIT_<KIND>`).
+        role: which kinds this server takes: `all`, or a list of roles (`api,builds` in the environment).
+        roles: the kinds of a role, by role (`[roles]` in rota.toml), in place of what the code says of that role.
         poll_s: how often an idle worker looks, 0.05 to 60 seconds.
         stop_grace_s: how long a stopping worker lets its jobs go on, 0 to 3,600 seconds.
         cancel_grace_s: how long a running job that somebody cancelled may take to stop, 0 to 3,600 seconds.
+        start_s: how long a worker process may take until it has looked for work, 1 to 3,600 seconds; then it is
+            replaced.
         keep_days: how long ended jobs stay, 0.001 to 3,650 days.
         log_format: `text`, `json`, or `auto` (text on a terminal).
         log_level: debug, info, warning or error.
+        metrics_port: where the parent of worker processes answers scrapes of /metrics; unset: nowhere.
+        metrics_host: the address for it; one beyond this machine needs a token.
+        metrics_token: what a scraper shows as `Authorization: Bearer …`.
+        metrics_prefix: goes before the names of all metrics.
         ffmpeg: the ffmpeg to use, where PATH has another or none.
         exec_addresses: the exec servers, or the balancers in front of them: host:port, with commas between them.
         exec_token: the token that they want.
@@ -70,12 +79,19 @@ class Settings:
     limit: int = 10
     limits: Mapping[str, int] = field(default_factory=dict)
     fleet_limits: Mapping[str, int] = field(default_factory=dict)
+    role: tuple[str, ...] = ("all",)
+    roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     poll_s: float = 1.0
     stop_grace_s: float = 25.0
     cancel_grace_s: float = 10.0
+    start_s: float = 120.0
     keep_days: float = 7.0
     log_format: Literal["auto", "text", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_token: str | None = None
+    metrics_prefix: str = "rota"
     ffmpeg: str | None = None
     exec_addresses: str | None = None
     exec_token: str | None = None
@@ -147,6 +163,19 @@ def _one_of(*words: str) -> Callable[[Any], str]:
     return check
 
 
+def _metric_name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,40}", value):
+        raise ValueError("give letters, digits and _, at most 41, not beginning with a digit")
+    return value
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    words = value.split(",") if isinstance(value, str) else value
+    if isinstance(words, list | tuple) and words and all(isinstance(word, str) and word.strip() for word in words):
+        return tuple(dict.fromkeys(word.strip() for word in words))
+    raise ValueError("give a name, or a list of names")
+
+
 LIMIT_CHECK: Final = _whole(0, 100_000)
 LIMIT_CHECKS: Final = {"limits": LIMIT_CHECK, "fleet_limits": _whole(1, 100_000)}
 
@@ -160,12 +189,18 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "heartbeat_s": _number(0.1, 43_200),
     "max_tries": _whole(1, 1000),
     "limit": LIMIT_CHECK,
+    "role": _names,
     "poll_s": _number(0.05, 60),
     "stop_grace_s": _number(0, 3600),
     "cancel_grace_s": _number(0, 3600),
+    "start_s": _number(1, 3600),
     "keep_days": _number(0.001, 3650),
     "log_format": _one_of("auto", "text", "json"),
     "log_level": _one_of("debug", "info", "warning", "error"),
+    "metrics_port": _whole(0, 65_535),
+    "metrics_host": _text,
+    "metrics_token": _text,
+    "metrics_prefix": _metric_name,
     "ffmpeg": _text,
     "exec_addresses": _texts,
     "exec_token": _text,
@@ -196,7 +231,8 @@ def load(
     environ = os.environ if environ is None else environ
     found: dict[str, tuple[Any, str]] = {}
     limits: Limits = {table: {} for table in LIMIT_TABLES}
-    _read_file(_file(environ, folder or Path.cwd()), found, limits)
+    roles: dict[str, tuple[str, ...]] = {}
+    _read_file(_file(environ, folder or Path.cwd()), found, limits, roles)
     _read_environment(environ, found, limits)
     for name, value in (flags or {}).items():
         if value is not None:
@@ -208,7 +244,7 @@ def load(
             checked[name] = CHECKS[name](value)
         except ValueError as error:
             raise SettingsError(f"{source} = {_shown(name, value)} is no good: {error}.") from None
-    settings = Settings(**checked, limits=limits["limits"], fleet_limits=limits["fleet_limits"])
+    settings = Settings(**checked, limits=limits["limits"], fleet_limits=limits["fleet_limits"], roles=roles)
     if settings.heartbeat_s > settings.lease_s / 2:
         source = found.get("heartbeat_s", found.get("lease_s", ("", "lease_s")))[1]
         raise SettingsError(
@@ -216,6 +252,24 @@ def load(
             f"({settings.lease_s:g}), so that one lost heartbeat does not stop a job."
         )
     return settings
+
+
+OWN: Final = frozenset(
+    {
+        "dsn", "role", "log_format", "log_level", "pool_size", "job_pool_size", "ffmpeg", "start_s", "metrics_port",
+        "metrics_host", "metrics_token", "metrics_prefix",
+    }
+)  # fmt: skip
+"""What servers of one database may well set differently."""
+
+
+def digest(settings: Settings) -> str:
+    """A short text that is equal for servers whose settings are: each should do a job in the same way."""
+    told = {name: getattr(settings, name) for name in Settings.__dataclass_fields__ if name not in OWN}
+    shown = repr(
+        sorted((name, sorted(value.items()) if isinstance(value, Mapping) else value) for name, value in told.items())
+    )
+    return hashlib.sha256(shown.encode()).hexdigest()[:12]
 
 
 def limit_variable(kind: str, *, table: str = "limits") -> str:
@@ -251,7 +305,9 @@ def _file(environ: Mapping[str, str], folder: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def _read_file(path: Path | None, found: dict[str, tuple[Any, str]], limits: Limits) -> None:
+def _read_file(
+    path: Path | None, found: dict[str, tuple[Any, str]], limits: Limits, roles: dict[str, tuple[str, ...]]
+) -> None:
     if path is None:
         return
     try:
@@ -262,6 +318,12 @@ def _read_file(path: Path | None, found: dict[str, tuple[Any, str]], limits: Lim
         if name in LIMIT_TABLES and isinstance(value, dict):
             for kind, limit in value.items():
                 limits[name][kind] = _limit(limit, f"{path}: {name}.{kind}", table=name)
+        elif name == "roles" and isinstance(value, dict):
+            for role, kinds in value.items():
+                try:
+                    roles[role] = _names(kinds)
+                except ValueError as error:
+                    raise SettingsError(f"{path}: roles.{role} = {kinds!r} is no good: {error} (of kinds).") from None
         elif name in CHECKS:
             found[name] = (value, f"{path}: {name}")
         else:
@@ -296,7 +358,7 @@ def _nearest(name: str, *, prefix: str = "") -> str:
 
 def _shown(name: str, value: Any) -> str:
     # A DSN may hold a password.
-    return "(hidden)" if name in ("dsn", "exec_token") else repr(value)
+    return "(hidden)" if name in ("dsn", "exec_token", "metrics_token") else repr(value)
 
 
-assert {entry.name for entry in fields(Settings)} == {*CHECKS, *LIMIT_TABLES}, "each setting has its check"
+assert {entry.name for entry in fields(Settings)} == {*CHECKS, *LIMIT_TABLES, "roles"}, "each setting has its check"

@@ -15,7 +15,6 @@ import pytest
 
 from rota.errors import SettingsError
 from rota.slots.messages import EndedBy
-from rota.slots.progress import Moved
 from tests.integration.exec_bench import PATIENCE_S, SERVICES, bench
 
 
@@ -333,8 +332,11 @@ async def test_progress_is_told(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         receipt = b.start("sh", ["echo 50% >&2; head -c 5000 /dev/zero; sleep 1000"])
         job_id = b.last_id
-        told = (job_id, Moved(0, 5000, "50%"))
-        await until(lambda: told in b.moves, what="it is told")
+
+        def told() -> bool:
+            return any((who, move.bytes_out, move.line) == (job_id, 5000, "50%") for who, move in b.moves)
+
+        await until(told, what="it is told")
         b.commands.cancel(job_id)
         await receipt
 
@@ -346,7 +348,7 @@ async def test_many_commands_leave_nothing_behind(tmp_path: Path) -> None:
         before = me.num_fds()
         for _ in range(25):
             await asyncio.gather(*(b.run("sh", ["echo x; echo y >&2; exit 1"]) for _ in range(4)))
-        assert me.num_fds() == before
+        assert me.num_fds() <= before  # what others have left open may be closed meanwhile
         nursery = b.commands._keepers._nursery
         assert nursery is not None
         assert len(psutil.Process(nursery.pid).children(recursive=True)) == 4
@@ -375,7 +377,7 @@ async def test_without_descriptors_a_command_is_refused_and_none_is_lost(tmp_pat
                 os.close(descriptor)
         assert (receipt.ended_by, receipt.retryable) == ("refused", True)
         assert "Too many open files" in str(receipt.error)
-        assert me.num_fds() == before
+        assert me.num_fds() <= before
         assert (await b.run("sh", ["true"])).ok
 
 

@@ -291,3 +291,7 @@ async def test_a_pipe_that_is_not_there_breaks_the_command(tmp_path: Path) -> No
         nobody = await b.run("cat", stdin="http://127.0.0.1:9/pipe/" + "x" * 22)
         assert nobody.ended_by == "broken"
         assert "127.0.0.1:9 cannot be reached" in str(nobody.error)
+        for stream in ("stdin", "stdout"):
+            nowhere = await b.run("sh", ["cat; yes"], **{stream: "http://a..b:1/pipe/" + "x" * 22})
+            assert nowhere.ended_by == "broken"
+            assert "xxx" not in str(nowhere.error)

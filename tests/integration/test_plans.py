@@ -37,6 +37,10 @@ ARGUMENTS = {
     "descendants": "{ids}",
     "retry": f"{ID % 1}, NULL",
     "show": f"{ID % 1}, {ID % 2}, 10",
+    "orphan_kinds": "60.0, NULL",
+    "passes": "NULL, NULL",
+    "put_pass": "'p', 'every 60 s', 0, now(), false, NULL, NULL, NULL",
+    "run_pass": "'p', NULL",
 }
 NO_MARKS = "'{}', '{}', '{}', '{}', '{}'"
 KEYS = {"open_jobs_pkey", "open_jobs_queued_key", "open_jobs_open_key"}
@@ -57,6 +61,10 @@ INDEXES = {
     "retry": KEYS,
     "show": {"open_jobs_pkey"},
     "unstart": {"open_jobs_pkey"},
+    "orphan_kinds": {"open_jobs_next"},
+    "passes": {"open_jobs_open_key"},
+    "put_pass": {"open_jobs_open_key"},
+    "run_pass": {"open_jobs_open_key", "open_jobs_pkey"},
 }
 """The indexes that the headers name: reaching one row by another's would read them all."""
 
@@ -179,6 +187,7 @@ async def test_plans_from_a_table_of_the_future_or_of_leases(conn: Connection) -
             assert await faults(conn, mode, count) == []
         assert await pages(conn, call("claim", mode, 100)) < 40
         assert await pages(conn, call("poll", mode, 1)) < 60
+        assert await pages(conn, call("orphan_kinds", mode, 1)) < 40
     await fill(conn, 1000)
     for mode in ("generic", "custom"):
         for count in BATCHES:

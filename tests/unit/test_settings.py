@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rota.errors import SettingsError
-from rota.settings import LIMIT_TABLES, Settings, limit_of, limit_variable, load, unknown_limits
+from rota.settings import LIMIT_TABLES, Settings, digest, limit_of, limit_variable, load, unknown_limits
 
 SECRET = "postgresql://app:hunter2@db/shop"
 
@@ -84,12 +84,18 @@ WRONG: dict[str, list[Any]] = {
     "heartbeat_s": [0.05, 43_201, "-inf"],
     "max_tries": [0, 1001, "three"],
     "limit": [-1, 100_001, "0x10"],
+    "role": ["", " ", "a,,b", [], ["a", 1], ["a", " "], 5, True],
     "poll_s": [0.01, 61, float("nan")],
     "stop_grace_s": [-0.1, 3601],
+    "start_s": [0.9, 3601, "never"],
     "cancel_grace_s": [-1, 3601],
     "keep_days": [0, 3651],
     "log_format": ["yaml", "JSON"],
     "log_level": ["trace", "INFO", 10],
+    "metrics_port": [-1, 65_536, "http"],
+    "metrics_host": ["", 0],
+    "metrics_token": ["", " "],
+    "metrics_prefix": ["", "my-rota", "1st", "p" * 42],
     "ffmpeg": ["", 1],
     "exec_addresses": ["", 1, [1]],
     "exec_token": ["", 1],
@@ -101,14 +107,14 @@ WRONG: dict[str, list[Any]] = {
 
 
 def test_each_setting_has_wrong_values_here() -> None:
-    assert {*WRONG, *LIMIT_TABLES} == set(Settings.__dataclass_fields__)
+    assert {*WRONG, *LIMIT_TABLES, "roles"} == set(Settings.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, value: Any) -> None:
     said = refusal(tmp_path, flags={name: value})
     flag = "--" + name.replace("_", "-")
-    shown = "(hidden)" if name in ("dsn", "exec_token") else repr(value)
+    shown = "(hidden)" if name in ("dsn", "exec_token", "metrics_token") else repr(value)
     assert said.startswith(f"{flag} = {shown} is no good: give ")
     if isinstance(value, str):
         variable = f"ROTA_{name.upper()}"
@@ -122,8 +128,8 @@ def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, valu
     ("name", "low", "high"),
     [
         ("job_pool_size", 2, 100), ("pool_size", 1, 100), ("lease_s", 1, 86_400), ("max_tries", 1, 1000),
-        ("limit", 0, 100_000), ("poll_s", 0.05, 60), ("stop_grace_s", 0, 3600), ("keep_days", 0.001, 3650),
-        ("exec_wait_s", 0.1, 86_400), ("pipe_port", 0, 65_535),
+        ("limit", 0, 100_000), ("poll_s", 0.05, 60), ("stop_grace_s", 0, 3600), ("start_s", 1, 3600),
+        ("keep_days", 0.001, 3650), ("exec_wait_s", 0.1, 86_400), ("pipe_port", 0, 65_535),
     ],
 )  # fmt: skip
 def test_the_limits_of_numbers_belong_to_them(tmp_path: Path, name: str, low: float, high: float) -> None:
@@ -268,3 +274,30 @@ def test_a_program_that_needs_a_database_says_how_to_name_one() -> None:
 
 def test_addresses_of_exec_servers_may_be_a_list_in_the_file(tmp_path: Path) -> None:
     assert loaded(tmp_path, toml='exec_addresses = ["a:1", "b:2"]').exec_addresses == "a:1,b:2"
+
+
+# --- roles ---
+
+
+def test_a_role_is_one_name_or_a_list(tmp_path: Path) -> None:
+    assert loaded(tmp_path).role == ("all",)
+    assert loaded(tmp_path, ROTA_ROLE="builds").role == ("builds",)
+    assert loaded(tmp_path, ROTA_ROLE=" api, builds,api").role == ("api", "builds")
+    assert loaded(tmp_path, toml="role = ['api', 'builds']").role == ("api", "builds")
+
+
+def test_a_table_says_which_kinds_a_role_has(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, toml="[roles]\napi = ['mail', 'import']\nworker = 'build'")
+    assert settings.roles == {"api": ("mail", "import"), "worker": ("build",)}
+    said = refusal(tmp_path, toml="[roles]\napi = [1]")
+    assert said == f"{tmp_path / 'rota.toml'}: roles.api = [1] is no good: give a name, or a list of names (of kinds)."
+
+
+def test_servers_with_equal_settings_have_an_equal_digest() -> None:
+    plain = Settings(dsn="postgresql://a/b", limits={"a": 1, "b": 2})
+    for own in (
+        {"dsn": "postgresql://c/d"}, {"role": ("builds",)}, {"log_level": "debug"}, {"limits": {"b": 2, "a": 1}},
+    ):  # fmt: skip
+        assert digest(replace(plain, **own)) == digest(plain)
+    for other in ({"lease_s": 60.0}, {"limits": {"a": 1}}, {"keep_days": 1.0}, {"roles": {"api": ("a",)}}):
+        assert digest(replace(plain, **other)) != digest(plain)

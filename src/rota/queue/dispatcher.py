@@ -21,6 +21,7 @@ from rota.queue import job as jobs
 from rota.queue.child_messages import Ended, outcome_of
 from rota.queue.job import Ask, ClaimedJob, Finish, NewJob, Outcome, Release, Scope
 from rota.queue.kind import Kind
+from rota.queue.pause import NOTHING_PAUSED, Paused
 from rota.queue.payload import cut_text, encode
 
 CLAIM_MAX: Final = 1000
@@ -63,6 +64,8 @@ class Slots:
     _calm: set[str] = field(default_factory=set)
     """Kinds of which no urgent job was due the last time that only those were asked for."""
     _asked: int = 0
+    paused: Paused | None = NOTHING_PAUSED
+    """What nobody may claim for now; None while that is not known."""
 
     def asks(self, among: Collection[str] | None = None) -> list[Ask]:
         """What to claim now: each kind with a free slot, in all about CLAIM_MAX jobs.
@@ -112,11 +115,17 @@ class Slots:
         """Notes that jobs of these kinds may be due, urgent ones too."""
         self._calm.difference_update(kinds)
 
+    def paused_kinds(self) -> list[str]:
+        """The kinds of which nothing may be claimed for now."""
+        return [name for name in self.kinds if self.paused is not None and self.paused.holds(name)]
+
     def _free(self, name: str) -> int:
         room = self._room(name)
         return 0 if room is None else room.free
 
     def _room(self, name: str) -> Room | None:
+        if self.paused is None or self.paused.holds(name):
+            return None
         kind = self.kinds[name]
         free = kind.limit - self.running.get(name, 0) if self.open else 0
         allowance = self.allowances.get(name)
@@ -299,6 +308,13 @@ def with_progress(write: Finish | Release, progress: Any | None) -> Finish | Rel
     if progress is None:
         return write
     return structs.replace(write, progress=encode(progress, what="progress"))
+
+
+def of_pass(write: Finish | Release, kind: Kind) -> Finish | Release:
+    """The same, with the next run of the pass if it ends a run of one, however it ended."""
+    if not kind.runs_pass or not isinstance(write, Finish) or write.outcome in (Outcome.RETRY, Outcome.AGAIN):
+        return write
+    return structs.replace(write, follows=kind.name, keyed=True)
 
 
 def with_follow_ups(write: Finish | Release, follow_ups: Sequence[NewJob]) -> Finish | Release:

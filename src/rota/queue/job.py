@@ -238,8 +238,9 @@ class Outcome(StrEnum):
 
 class Finish(Struct, frozen=True, gc=False):
     """The end of a try. `result` and `progress` are JSON text (None: what is stored stays); `wait_s` counts for RETRY
-    and AGAIN. `keyed`: the job has a queued-scope key. `follow_ups`: jobs that are added if and when a DONE or AGAIN is
-    written. `alone`: the write is a commit of its own."""
+    and AGAIN. `keyed`: it goes apart from the others, because the job has a queued-scope key or is the run of a pass.
+    `follow_ups`: jobs that are added if and when a DONE or AGAIN is written. `alone`: the write is a commit of its own.
+    `follows`: the pass whose next run is written in the same transaction."""
 
     lease: Lease
     outcome: Outcome
@@ -250,6 +251,7 @@ class Finish(Struct, frozen=True, gc=False):
     progress: str | None = None
     follow_ups: tuple[NewJob, ...] = ()
     alone: bool = False
+    follows: str | None = None
 
 
 class Release(Struct, frozen=True, gc=False):
@@ -277,13 +279,14 @@ class Swept(Struct, frozen=True, gc=False):
 
 class Poll(Struct, frozen=True, gc=False):
     """What a server sees: seconds until the next job is due (0 or less: now; None: nothing waits), whether a lease ran
-    out, which of its jobs somebody wants stopped, and for full kinds the priorities of due jobs that are more urgent
-    than one that runs, the highest first."""
+    out, which of its jobs somebody wants stopped, for full kinds the priorities of due jobs that are more urgent than
+    one that runs, the highest first, and what is paused (`kind:thumbnail`, `tenant:acme`, `all:`)."""
 
     next_due_s: float | None
     expired: bool
     cancels: tuple[JobId, ...]
     urgent: dict[str, list[int]] = {}
+    paused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

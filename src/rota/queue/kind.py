@@ -10,6 +10,7 @@ from rota.errors import SettingsError
 from rota.queue.limits import NO_LIMITS, Limits
 from rota.queue.payload import check_text
 from rota.queue.retry import Fixed, RetryWaits
+from rota.queue.role import ALL_ROLES, DEFAULT_ROLE, is_role
 
 Isolation = Literal["auto", "async", "thread", "process"]
 """Where a handler runs: in the worker's event loop, in a thread of it, or in a child process that can be killed."""
@@ -43,6 +44,8 @@ class Kind:
         cpu_bound: its jobs share the CPUs with those of all such kinds of the process; `limit` is their number.
         urgent_priority: jobs of this priority and above may also take the CPUs that are kept for urgent ones.
         exec: the services of exec servers that its jobs need: no more of them are claimed than have a share there.
+        role: the servers that take it, besides those that take all: see `rota.queue.role`.
+        runs_pass: its jobs are the runs of the pass of this name.
     """
 
     name: str
@@ -58,6 +61,8 @@ class Kind:
     cpu_bound: bool = False
     urgent_priority: int | None = None
     exec: tuple[str, ...] = ()
+    role: str = DEFAULT_ROLE
+    runs_pass: bool = False
 
     def check(self) -> None:
         """Refuses settings that cannot work.
@@ -80,6 +85,10 @@ class Kind:
             (
                 self.isolation in ("auto", "async", "thread", "process"),
                 f"has isolation={self.isolation!r}; give async, thread or process",
+            ),
+            (
+                is_role(self.role),
+                f"has role={self.role!r}; give a name of lower-case letters, digits, _ and -, other than {ALL_ROLES!r}",
             ),
             (
                 callable(getattr(self.retry, "wait_s", None)),

@@ -48,6 +48,7 @@ from rota.queue.job import (
 from rota.queue.limits import Rate
 from rota.queue.marks import MARGIN_S, Mark
 from rota.queue.payload import encode
+from rota.queue.reference_fleet import ReferenceFleet
 from rota.queue.reference_limits import Starts, by_turns
 
 CANCEL_GRACE_S: Final = 30.0
@@ -57,7 +58,7 @@ LAST_TRY: Final = "The lease ran out on the last try"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Reference:
+class Reference(ReferenceFleet):
     """The queue in memory.
 
     Args:
@@ -70,6 +71,7 @@ class Reference:
     """
 
     def __init__(self, *, clock: Callable[[], datetime], random: Random) -> None:
+        super().__init__()
         self.notices: list[str] = []
         self._clock = clock
         self._random = random
@@ -211,7 +213,12 @@ class Reference:
 
     def _due(self, ask: Ask, at: datetime) -> list[JobRow]:
         lowest = float("-inf") if ask.lowest is None else ask.lowest
-        due = [row for row in self._queued() if row.kind == ask.kind and row.run_after <= at and row.priority >= lowest]
+        paused = self._paused_tenants(at)
+        due = [
+            row
+            for row in self._queued()
+            if row.kind == ask.kind and row.run_after <= at and row.priority >= lowest and row.tenant not in paused
+        ]
         return sorted(due, key=_place_in_line)
 
     def _lease(self, row: JobRow, ask: Ask, holder: Holder, at: datetime) -> ClaimedJob:
@@ -257,6 +264,9 @@ class Reference:
             goes_on = finish.outcome in (Outcome.RETRY, Outcome.AGAIN)
             again = finish.outcome is Outcome.AGAIN
             state = self._returned(row) if goes_on else State(finish.outcome)
+            following = []
+            if asked.follows is not None and not goes_on:
+                following = self._next_runs(asked.follows, ends=row.id, at=at)
             error, progress = _or(finish.error, row.last_error), _or(finish.progress, row.progress)
             if state is State.QUEUED:
                 self._back(
@@ -266,6 +276,8 @@ class Reference:
             else:
                 result = None if goes_on else finish.result
                 self._end(row, state, at, last_error=error, progress=progress, result=result)
+            for put in following:
+                self.put_pass(put, now=at)
             if finish.follow_ups and finish.outcome in (Outcome.DONE, Outcome.AGAIN):
                 self.enqueue_many(finish.follow_ups, now=at)
             written[row.id] = state
@@ -478,7 +490,8 @@ class Reference:
     ) -> Poll:
         """What a server needs to know; writes nothing."""
         at = self._at(now)
-        waiting = [row for row in self._queued() if not _is_before(row, marks, at)]
+        paused = self._paused_tenants(at)
+        waiting = [row for row in self._queued() if row.tenant not in paused and not _is_before(row, marks, at)]
         urgent = {}
         for one in full:
             due = [row.priority for row in waiting if row.kind == one.kind and row.run_after <= at]
@@ -505,6 +518,7 @@ class Reference:
                 )
             ),
             urgent=urgent,
+            paused=tuple(f"{pause.scope}:{pause.name}" for pause in self.pauses(now=at)),
         )
 
     def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
@@ -540,6 +554,10 @@ class Reference:
             if (below is None or row.id < below) and _is_wanted(row, wanted, at)
         ]
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
+
+    def forever_holder(self, key: str) -> JobId | None:
+        """The job that was added under a forever-scope key, which may be gone."""
+        return self._forever.get(key)
 
     def show(self, lowest: JobId, highest: JobId | None = None, *, limit: int = 10) -> list[JobRow]:
         """Jobs whole, by id, or all whose ids lie from `lowest` to `highest`; newest first."""
@@ -645,9 +663,6 @@ class Reference:
         rows = self._open.values() if dedupe.scope is Scope.OPEN else self._queued()
         return next((row.id for row in rows if (row.dedupe_key, row.dedupe_scope) == (dedupe.key, dedupe.scope)), None)
 
-    def _queued(self) -> list[JobRow]:
-        return [row for row in self._open.values() if row.state is State.QUEUED]
-
     def _wake(self, kinds: Sequence[str], at: datetime) -> None:
         if any(until > at and not waited.isdisjoint(kinds) for waited, until in self._waiting.values()):
             self.notices += sorted(set(kinds))
@@ -657,9 +672,6 @@ class Reference:
         first_us = max((at - _EPOCH) // timedelta(microseconds=1), self._last_us + 1)
         self._last_us = first_us + count - 1
         return [JobId(new) for new in uuid_v7s(count, unix_us=first_us, random_bits=self._random.getrandbits(62))]
-
-    def _at(self, now: datetime | None) -> datetime:
-        return self._clock() if now is None else now
 
 
 def _fault(job: NewJob) -> str | None:

@@ -54,11 +54,14 @@ DECLARE
     slice   timestamptz;
     ids     uuid[];
     taken   bigint := 0;
+    paused  text[];          -- tenants whose jobs are passed over
 BEGIN
     IF counts OR rate_jobs IS NOT NULL THEN
         PERFORM pg_advisory_xact_lock(hashtextextended(:'schema' || ' claims ' || kind, 0));
     END IF;
     clock := coalesce(at, clock_timestamp());
+    paused := ARRAY(SELECT p.name FROM :"schema".pauses AS p
+                    WHERE p.scope = 'tenant' AND (p.until IS NULL OR p.until > clock));
 
     IF counts THEN
         -- A lease that ran out does not count. It is written, as it is, so that a renewal that is under way looks at
@@ -122,6 +125,9 @@ BEGIN
             whose := tenants[number];
             quota := least(share, room - taken);
         END IF;
+        IF by_turns AND whose = ANY (paused) THEN
+            quota := 0;
+        END IF;
         IF tenant_limit IS NOT NULL AND whose IS NOT NULL THEN
             quota := least(quota, tenant_limit - each - coalesce((running ->> whose)::bigint, 0));
         END IF;
@@ -146,6 +152,7 @@ BEGIN
                       SELECT o.id FROM :"schema".open_jobs AS o
                       WHERE o.state = 'queued' AND o.place = 'worker' AND o.kind = claim_turns.kind
                         AND o.priority = level.priority AND o.run_after <= clock
+                        AND (o.tenant IS NULL OR o.tenant <> ALL (paused))
                       ORDER BY o.run_after, o.id
                       LIMIT quota
                       FOR UPDATE SKIP LOCKED

@@ -16,8 +16,10 @@ import asyncpg
 
 from rota.errors import BatchNotFound, DatabaseAway, JobNotFound
 from rota.ids import BatchId, Holder, JobId
-from rota.io.postgres import Connection, Database, statement
+from rota.io.postgres import Connection
 from rota.lease import Lease, Renewal
+from rota.queue import periodic
+from rota.queue.io.fleet import Fleet
 from rota.queue.job import (
     Ask,
     BatchStatus,
@@ -69,18 +71,8 @@ class Return(NamedTuple):
     afresh: bool = False
 
 
-class Store:
+class Store(Fleet):
     """The queue's table family in one schema of one database."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self._schema = database.target.schema
-
-    def _sql(self, name: str) -> str:
-        return statement("rota.queue.io.sql", name, self._schema)
-
-    async def _fetch(self, name: str, *args: Any, conn: Connection | None = None) -> list[Any]:
-        return await self.database.fetch(self._sql(name), *args, conn=conn)
 
     async def enqueue(self, job: NewJob, *, conn: Connection | None = None, now: datetime | None = None) -> Enqueued:
         """Adds one job, in the connection's transaction if one is given.
@@ -167,7 +159,9 @@ class Store:
     async def finish(self, finishes: Iterable[Finish], *, now: datetime | None = None) -> dict[JobId, State]:
         """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
         ordered = sorted(finishes, key=_id_of)
-        plain = [finish for finish in ordered if not finish.follow_ups]
+        runs = [finish for finish in ordered if finish.follows is not None and finish.outcome not in GOING_ON]
+        others = [finish for finish in ordered if finish.follows is None or finish.outcome in GOING_ON]
+        plain = [finish for finish in others if not finish.follow_ups]
         ends = [finish for finish in plain if finish.outcome not in GOING_ON]
         written: dict[JobId, State] = {}
         if ends:
@@ -175,8 +169,10 @@ class Store:
         if len(ends) < len(plain):
             returns = [_returned(finish) for finish in plain if finish.outcome in GOING_ON]
             written |= await self._return(returns, now=now)
-        if len(plain) < len(ordered):
-            written |= await self._follow([finish for finish in ordered if finish.follow_ups], now=now)
+        if len(plain) < len(others):
+            written |= await self._follow([finish for finish in others if finish.follow_ups], now=now)
+        for run in runs:
+            written |= await self._end_run(run, run.follows or "", now=now)
         return written
 
     async def _finish(
@@ -195,29 +191,45 @@ class Store:
         )
 
     async def _follow(self, finishes: Sequence[Finish], *, now: datetime | None) -> dict[JobId, State]:
-        """Ends with the jobs that follow from them, in one transaction: all of it or nothing.
+        """Ends with the jobs that follow from them, in one transaction: all of it or nothing."""
+        async with self.database.transaction() as conn:
+            rows = await self._follow_on(conn, finishes, now=now)
+        return await self._closing(rows, now=now)
+
+    async def _follow_on(self, conn: Connection, finishes: Sequence[Finish], *, now: datetime | None) -> list[Any]:
+        """The same in the transaction of `conn`; what was written.
 
         A job that somebody asked to cancel before its end was written ends cancelled, and nothing follows from it.
         """
-        async with self.database.transaction() as conn:
-            held = {
-                row["id"]: row["cancel_asked"]
-                for row in await self._fetch(
-                    "hold.sql", [f.lease.job_id for f in finishes], [f.lease.epoch for f in finishes], conn=conn
-                )
-            }
-            well = [finish for finish in finishes if held.get(finish.lease.job_id) is False]
-            ends = [finish for finish in well if finish.outcome not in GOING_ON]
-            ends += [
-                Finish(f.lease, Outcome.CANCELLED, progress=f.progress) for f in finishes if held.get(f.lease.job_id)
-            ]
-            rows = await self._finish(sorted(ends, key=_id_of), now=now, conn=conn) if ends else []
-            returns = [_returned(finish) for finish in well if finish.outcome in GOING_ON]
-            if returns:
-                rows = [*rows, *await self._release(returns, now=now, conn=conn)]
-            await self.enqueue_many(
-                [job for finish in well if finish.outcome in WENT_WELL for job in finish.follow_ups], conn=conn, now=now
+        held = {
+            row["id"]: row["cancel_asked"]
+            for row in await self._fetch(
+                "hold.sql", [f.lease.job_id for f in finishes], [f.lease.epoch for f in finishes], conn=conn
             )
+        }
+        well = [finish for finish in finishes if held.get(finish.lease.job_id) is False]
+        ends = [finish for finish in well if finish.outcome not in GOING_ON]
+        ends += [Finish(f.lease, Outcome.CANCELLED, progress=f.progress) for f in finishes if held.get(f.lease.job_id)]
+        rows = await self._finish(sorted(ends, key=_id_of), now=now, conn=conn) if ends else []
+        returns = [_returned(finish) for finish in well if finish.outcome in GOING_ON]
+        if returns:
+            rows = [*rows, *await self._release(returns, now=now, conn=conn)]
+        await self.enqueue_many(
+            [job for finish in well if finish.outcome in WENT_WELL for job in finish.follow_ups], conn=conn, now=now
+        )
+        return rows
+
+    async def _end_run(self, finish: Finish, name: str, *, now: datetime | None) -> dict[JobId, State]:
+        """Ends the run of a pass and writes its next run, in one transaction."""
+        async with self.database.transaction() as conn:
+            await self.hold_pass(name, conn=conn)
+            passes = await self.passes(name, now=now, conn=conn)
+            if finish.follow_ups:
+                rows = await self._follow_on(conn, [finish], now=now)
+            else:
+                rows = await self._finish([finish], now=now, conn=conn)
+            for put in periodic.next_runs(passes, ends=finish.lease.job_id) if rows else ():
+                await self.put_pass(put, now=now, conn=conn)
         return await self._closing(rows, now=now)
 
     async def finish_one(
@@ -412,7 +424,8 @@ class Store:
         urgent: dict[str, list[int]] = {}
         for kind, priority in zip(row["urgent_kinds"], row["urgent_priorities"], strict=True):
             urgent.setdefault(kind, []).append(priority)
-        return Poll(row["next_due_s"], row["expired"], tuple(JobId(found) for found in row["cancels"]), urgent)
+        cancels = tuple(JobId(found) for found in row["cancels"])
+        return Poll(row["next_due_s"], row["expired"], cancels, urgent, tuple(row["paused"]))
 
     async def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
         """Says that this holder sleeps, so that enqueueing wakes it."""

@@ -16,19 +16,19 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 from rota.commands import Commands
 from rota.errors import DatabaseAway, RotaError
-from rota.ids import Holder, new_holder
+from rota.ids import Holder, JobId, new_holder
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
 from rota.io.cpus import cpu_count
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
-from rota.lease import Lease
+from rota.lease import Lease, Loss
 from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
@@ -37,9 +37,17 @@ from rota.queue.io.completer import PENDING_MAX, Completer, Write
 from rota.queue.io.crew import Crew
 from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, Heart, Last
 from rota.queue.io.leases import GuardedBook
+from rota.queue.io.metering import Metering
+from rota.queue.io.registry import Registry
 from rota.queue.io.store import BATCHES_MAX, Store
 from rota.queue.io.wakeup import Wakeup
+from rota.queue.io.watch import Watch
 from rota.queue.job import Ask, ClaimedJob, Finish, Release, State
+from rota.queue.pause import paused_of
+from rota.queue.periodic import Declared
+from rota.queue.role import ALL_ROLES
+from rota.queue.server import Server
+from rota.version import __version__
 
 WAITING_S: Final = 30.0
 """How long a sleeping worker's wish to be woken stands; it is said again in good time."""
@@ -74,6 +82,12 @@ class WorkerOptions:
     cancel_grace_s: float = 10.0
     ends_process: bool = False
     """The process is the worker's own and ends right after `run`: threads that do not stop end with it."""
+    metering: Metering | None = None
+    """What counts; nothing is counted without it."""
+    role: str = ALL_ROLES
+    settings_digest: str = ""
+    passes: Mapping[str, Declared] = field(default_factory=dict)
+    """All passes of the program, also those whose runs this server leaves to others."""
 
 
 class Worker:
@@ -98,7 +112,8 @@ class Worker:
         random: Random | None = None,
         commands: Callable[[], Commands] | None = None,
     ) -> None:
-        self.holder: Holder = new_holder(host=socket.gethostname(), pid=os.getpid())
+        host = socket.gethostname()
+        self.holder: Holder = new_holder(host=host, pid=os.getpid())
         self._handlers = handlers
         self._options = options or WorkerOptions()
         self._random = random or Random()  # noqa: S311 - jitter
@@ -106,12 +121,23 @@ class Worker:
         self._database = Database(target, size=self._options.job_pool_size)
         self._store = Store(self._database)
         self._claims = Claims(self._store, holder=self.holder)
-        self._slots = Slots({name: handler.kind for name, handler in handlers.items()}, cpus=cpu_count())
+        self._slots = Slots({name: handler.kind for name, handler in handlers.items()}, cpus=cpu_count(), paused=None)
+        server = Server(
+            self.holder, host, os.getpid(), __version__, self._options.role, self._options.settings_digest,
+            kinds={name: handler.kind.limit for name, handler in handlers.items() if handler.kind.limit},
+            passes=self._options.passes,
+            limits={name: handler.kind.limits.said() for name, handler in handlers.items() if handler.kind.limits},
+        )  # fmt: skip
+        self._registry = Registry(self._store, server, random=self._random)
         self._leases = GuardedBook()
+        self._metering = self._options.metering
         self._crew = Crew(
             handlers, leases=self._leases, random=self._random, store=self._store,
-            cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended, commands=commands,
+            cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended, metering=self._metering,
+            commands=commands,
         )  # fmt: skip
+        self._ending: dict[JobId, str] = {}
+        """The kinds of jobs whose ends are on their way to the database."""
         self._completer = Completer(self._store, written=self._on_written, random=self._random)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kick = asyncio.Event()
@@ -170,9 +196,13 @@ class Worker:
         if self._target.pooler == "none":
             wakeup = Wakeup(self._target, heard=self._on_heard, connected=self._kick_all, random=self._random)
             loops.append(asyncio.create_task(wakeup.run()))
+        if self._metering is not None:
+            loops.append(asyncio.create_task(self._metering.run(Watch(self._database).clock_ahead_s)))
         log.info("worker started", holder=self.holder, kinds=len(self._handlers), database=self._target.shown)
         try:
             await self._stopping.wait()
+            drains = self._registry.beat(self._slots.running, draining=True, now=True)
+            loops.append(asyncio.create_task(self._quietly(drains)))
             await self._drain(claiming)
         except asyncio.CancelledError:
             self.stop(now=True)
@@ -186,6 +216,7 @@ class Worker:
             with contextlib.suppress(RotaError, TimeoutError):
                 async with asyncio.timeout(2):
                     await self._store.awake(self.holder)
+                    await self._registry.leave()
             await self._database.stop()
             await self._crew.shut()
             log.info("worker stopped", holder=self.holder)
@@ -236,6 +267,8 @@ class Worker:
             self._more.update(ask.kind for ask in asks)
             raise
         self.ready.set()
+        if self._metering is not None:
+            self._metering.claimed(claimed, took_s=lease_clock() - sent_at)
         if claimed:
             self._slots.took(claimed)
             self._crew.start(claimed, sent_at=sent_at)
@@ -327,12 +360,12 @@ class Worker:
 
     async def _look_loop(self, backoff: Backoff) -> None:
         while not self._stopping.is_set():
+            await self._look()
+            await self._registry.beat(self._slots.running)
+            backoff.reset()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._options.poll_s * (0.9 + 0.2 * self._random.random())):
                     await self._stopping.wait()
-                    return
-            await self._look()
-            backoff.reset()
 
     async def _look(self) -> None:
         """The one query of an idle server (I8), and what follows from its answer."""
@@ -340,11 +373,20 @@ class Worker:
             await self._say_waiting()
         self._slots.heard(self._handlers)
         free = self._slots.free_kinds()
-        seen = await self._claims.look(free, full=self._crew.full(free), grace_s=self._unanswered_s)
+        # A job makes no room for one that nobody may claim.
+        full = self._crew.full([*free, *self._slots.paused_kinds()])
+        seen = await self._claims.look(free, full=full, grace_s=self._unanswered_s)
         self.ready.set()
         self._crew.make_room(seen.urgent)
         for job_id in seen.cancels:
             self._crew.cancel(job_id)
+        paused = paused_of(seen.paused)
+        if paused != self._slots.paused:
+            # At the start it is the first that is known of pauses, and nothing was claimed before.
+            self._slots.paused = paused
+            # Jobs of a tenant that is not paused any more stand where claims have passed.
+            self._claims.returned(self._handlers)
+            self._kick_all()
         if seen.expired:
             await self._sweep()
         if seen.next_due_s is None:
@@ -363,8 +405,12 @@ class Worker:
         ended = await self._store.sweep(grace_s=self._unanswered_s)
         self._claims.returned(swept.kind for swept in ended)
         for swept in ended:
-            facts = {"job_id": str(swept.lease.job_id), "kind": swept.kind, "holder": swept.holder}
+            facts = {
+                "job_id": str(swept.lease.job_id), "kind": swept.kind, "epoch": swept.lease.epoch,
+                "holder": swept.holder,
+            }  # fmt: skip
             if swept.state is State.FAILED:
+                self._count_failure(swept.kind)
                 log.warning("job failed: its lease ran out on its last try", **facts)
             else:
                 log.warning("lease ran out", state=swept.state.value, **facts)
@@ -392,6 +438,7 @@ class Worker:
     def _on_ended(self, kind: str, write: Write | None) -> None:
         self._slots.left(kind)
         if write is not None:
+            self._ending[write.lease.job_id] = kind
             self._completer.add(write)
             if isinstance(write, Release) and write.wait_s is None:
                 self._claims.returned([kind])
@@ -407,16 +454,27 @@ class Worker:
     def _on_written(self, written: list[tuple[Write, State | None]]) -> None:
         self._leases.drop([write.lease for write, _ in written])
         for write, state in written:
+            kind = self._ending.pop(write.lease.job_id, "")
             if state is State.FAILED and isinstance(write, Finish):
-                log.warning("job failed", job_id=str(write.lease.job_id), error=write.error)
+                self._count_failure(kind)
+                log.warning("job failed", job_id=str(write.lease.job_id), kind=kind, error=write.error)
             if state is None:
-                log.warning("job lost its lease to another server; stopped here", job_id=str(write.lease.job_id))
+                if self._metering is not None:
+                    self._metering.meters.lost(Loss.TAKEN)
+                log.warning(
+                    "job lost its lease to another server; stopped here",
+                    job_id=str(write.lease.job_id), kind=kind, epoch=write.lease.epoch,
+                )  # fmt: skip
         # A lease counts until its end is written: only now may another job of such a kind start.
         self._more.update(self._after_ends)
         if not self._completer.waiting:
             self._after_ends.clear()
         if self._claims_again():
             self._kick.set()
+
+    def _count_failure(self, kind: str) -> None:
+        if self._metering is not None:
+            self._metering.meters.failed(kind)
 
     # Stopping
 

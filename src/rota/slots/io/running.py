@@ -178,8 +178,8 @@ class Running:
     async def _feed(self, url: str, writer: Writer) -> None:
         try:
             await self._streams.fetch(url, writer, self._fed)
-        except PipeError as error:
-            self.end(EndedBy.BROKEN, str(error))
+        except Exception as error:
+            self.end(EndedBy.BROKEN, _told(error))
             # An end of stdin now would look like a whole one: it stays open until the command is gone.
             await self._loop.create_future()
         finally:
@@ -198,9 +198,9 @@ class Running:
             await asyncio.wait({sending})
             with contextlib.suppress(asyncio.CancelledError):
                 self._delivered = sending.result()
-        except PipeError as error:
+        except Exception as error:
             if not self._abandoned:
-                self.end(EndedBy.BROKEN, str(error))
+                self.end(EndedBy.BROKEN, _told(error))
         finally:
             sending.cancel()
         try:
@@ -261,6 +261,13 @@ class Running:
                 delivered=self._delivered,
             )
         )
+
+
+def _told(error: Exception) -> str:
+    """Why a stream broke. What nobody thought of may name its address, which is a secret (I10)."""
+    return (
+        str(error) if isinstance(error, PipeError) else f"A stream failed in the exec server: {type(error).__name__}."
+    )
 
 
 def _pipes(*, with_stdin: bool) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:

@@ -1,7 +1,8 @@
 -- Takes the next due jobs of each kind, one lease each (I2, I3): state, holder, epoch + 1, tries + 1, lease.
 -- Order within a kind: highest priority, oldest run_after, oldest job. The walk goes from priority to priority and
 -- reads, in each, only rows that are due, so jobs of the future cost nothing. Where it is given a mark (queue/marks.py)
--- it begins there, so what is dead before it costs nothing either; other priorities are found as ever.
+-- it begins there, so what is dead before it costs nothing either; other priorities are found as ever. Jobs of paused
+-- tenants are passed over.
 -- Parameters: $1 kinds text[], $2 free slots integer[], $3 lease_s float8[], $4 max_tries of the kind integer[],
 --   $5 lowest priority of each kind integer[] (null: any); marks: $6 kinds text[], $7 priorities integer[],
 --   $8 run_afters timestamptz[] and $9 ids uuid[] of the jobs that they are behind, or else $10 ages float8[] (seconds
@@ -58,6 +59,9 @@ WHERE asked.kind = j.kind
               AND o.run_after <= k.now
               AND (o.run_after, o.id) > (coalesce(mark.run_after, '-infinity'),
                                          coalesce(mark.id, '00000000-0000-0000-0000-000000000000'))
+              AND (o.tenant IS NULL OR o.tenant <> ALL (ARRAY(
+                  SELECT p.name FROM :"schema".pauses AS p
+                  WHERE p.scope = 'tenant' AND (p.until IS NULL OR p.until > coalesce($12::timestamptz, now())))))
             ORDER BY o.run_after, o.id
             LIMIT k.free
             FOR UPDATE SKIP LOCKED

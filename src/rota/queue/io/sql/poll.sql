@@ -1,13 +1,14 @@
 -- What an idle server looks at, once a second at most (I8): is a job of these kinds due, when will the next one be,
--- has a lease run out, is somebody asking this holder to stop a job, and do jobs wait that are more urgent than those
--- which fill the slots of their kind. It writes nothing.
+-- has a lease run out, is somebody asking this holder to stop a job, what is paused, and do jobs wait that are more
+-- urgent than those which fill the slots of their kind. It writes nothing.
 -- Parameters: $1 kinds text[] (those with a free slot), $2 holder text, $3 cancel grace_s float8,
 --   $4 full kinds text[] (those without one), $5 lowest priority that runs integer[] and $6 jobs that run integer[] of
 --   each; marks as in claim.sql: $7 kinds text[], $8 priorities integer[], $9 run_afters timestamptz[], $10 ids uuid[],
 --   $11 ages float8[]; $12 seconds float8 since when no lease had run out (null: look at all), $13 now timestamptz or
 --   null.
 -- Rows: one: next_due_s float8 (0 or less: due now; null: nothing waits), expired boolean, cancels uuid[],
---   urgent_kinds text[], urgent_priorities integer[]: due jobs above the lowest that runs, at most as many as run.
+--   urgent_kinds text[], urgent_priorities integer[]: due jobs above the lowest that runs, at most as many as run;
+--   paused text[] (`kind:` and a kind, `tenant:` and a tenant, or `all:`).
 -- Locks: none.
 -- Index: open_jobs_next, open_jobs_lease, open_jobs_cancel.
 WITH clock AS MATERIALIZED (
@@ -42,6 +43,9 @@ WITH clock AS MATERIALIZED (
             WHERE o.state = 'queued' AND o.place = 'worker' AND o.kind = k.kind AND o.priority = level.priority
               AND (o.run_after, o.id) > (coalesce(mark.run_after, '-infinity'),
                                          coalesce(mark.id, '00000000-0000-0000-0000-000000000000'))
+              AND (o.tenant IS NULL OR o.tenant <> ALL (ARRAY(
+                  SELECT p.name FROM :"schema".pauses AS p
+                  WHERE p.scope = 'tenant' AND (p.until IS NULL OR p.until > coalesce($13::timestamptz, now())))))
             ORDER BY o.run_after, o.id LIMIT 1
         ) AS next
         WHERE level.priority BETWEEN -2147483648 AND 2147483647
@@ -71,6 +75,9 @@ WITH clock AS MATERIALIZED (
               AND o.run_after <= clock.now
               AND (o.run_after, o.id) > (coalesce(mark.run_after, '-infinity'),
                                          coalesce(mark.id, '00000000-0000-0000-0000-000000000000'))
+              AND (o.tenant IS NULL OR o.tenant <> ALL (ARRAY(
+                  SELECT p.name FROM :"schema".pauses AS p
+                  WHERE p.scope = 'tenant' AND (p.until IS NULL OR p.until > coalesce($13::timestamptz, now())))))
             LIMIT f.running
         ) AS due
         WHERE level.priority > f.lowest AND level.priority <= 2147483647
@@ -87,5 +94,7 @@ SELECT extract(epoch FROM due.run_after - clock.now)::double precision AS next_d
        ARRAY(SELECT o.id FROM :"schema".open_jobs AS o
              WHERE o.cancel_asked_at IS NOT NULL AND o.leased_by = $2) AS cancels,
        ARRAY(SELECT urgent.kind FROM urgent) AS urgent_kinds,
-       ARRAY(SELECT urgent.priority FROM urgent) AS urgent_priorities
+       ARRAY(SELECT urgent.priority FROM urgent) AS urgent_priorities,
+       ARRAY(SELECT p.scope || ':' || p.name FROM :"schema".pauses AS p
+             WHERE p.until IS NULL OR p.until > clock.now ORDER BY 1) AS paused
 FROM clock CROSS JOIN due
