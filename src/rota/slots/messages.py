@@ -1,6 +1,6 @@
 """What a client and an exec server say to each other over `GET /broker`. Pure.
 
-One frame is one JSON object with its `type`. Where a frame does not fit, its type is looked at first, then the fields of
+One frame is one JSON object with its `type`. Where it does not fit, its type is looked at first, then the fields of
 that type: an unknown type is ignored, as unknown fields are, because either side may be newer than the other; what a
 known type lacks or has wrong is a `ProtocolError` that names it. Fields that are not set are not sent.
 
