@@ -13,12 +13,13 @@ from concurrent.futures import Executor
 from contextvars import Context as Variables
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.commands import Commands
 from rota.errors import LeaseLost, SettingsError
 from rota.ids import BatchId
 from rota.io.clock import lease_clock
+from rota.io.tracing import RunSpan
 from rota.lease import Held, Loss
 from rota.queue.child_messages import Closing, Ended, Moved, Target, Waiting, frame, run_message
 from rota.queue.handler import Handler
@@ -68,6 +69,7 @@ class Running:
         kill_after_s: how long its child process may take to stop.
         stop_seen_at: when the event loop last took up an order to stop it; the heart reads whether the loop lives.
         task: the task that steps it now.
+        span: its try in the program's traces, if that has any.
     """
 
     __slots__ = (
@@ -85,6 +87,7 @@ class Running:
         "kill_after_s",
         "loss",
         "schema",
+        "span",
         "started",
         "stop_seen_at",
         "task",
@@ -118,6 +121,7 @@ class Running:
         self.started = False
         self.stop_seen_at: float | None = None
         self.task: asyncio.Task[None] | None = None
+        self.span: RunSpan | None = None
         self.yield_asked = False
         self.follow_ups: Sequence[NewJob] = ()
         self.written: Written | None = None
@@ -241,7 +245,8 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     running.child = child
     try:
         target = target_of(running.handler.function)
-        await child.send(frame(run_message(running.job, target, schema=running.schema)))
+        job = running.job if running.span is None else structs.replace(running.job, trace=running.span.traceparent)
+        await child.send(frame(run_message(job, target, schema=running.schema)))
         while True:
             for message in await child.messages():
                 if isinstance(message, Moved):
