@@ -90,6 +90,8 @@ class App:
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
         payload: Any = Any,
+        keep_s: float | None = None,
+        keep_failed_s: float | None = None,
     ) -> Callable[[Function], Function]: ...
 
     def job(
@@ -104,6 +106,8 @@ class App:
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
         payload: Any = Any,
+        keep_s: float | None = None,
+        keep_failed_s: float | None = None,
     ) -> Any:
         """Makes a function the handler of a kind; the function itself stays as it is.
 
@@ -118,6 +122,8 @@ class App:
             isolation: `process` runs a plain function in a child process that can be killed; `auto` runs an async one
                 in the event loop and a plain one in a thread.
             payload: the type to decode into; else the annotation of the second parameter.
+            keep_s: how long its ended jobs stay, in seconds; else as the settings say.
+            keep_failed_s: the same for its failed ones, which never go before the others.
 
         Raises: SettingsError if two functions want the same kind; other faults show when the app is first used.
         """
@@ -136,6 +142,7 @@ class App:
                 {
                     "limit": limit, "lease_s": lease_s, "heartbeat_s": heartbeat_s, "max_tries": max_tries,
                     "retry": retry, "isolation": isolation, "payload_type": payload,
+                    "keep_s": keep_s, "keep_failed_s": keep_failed_s,
                 },
             )  # fmt: skip
             self._kinds[function] = kind
@@ -365,6 +372,7 @@ class App:
                 poll_s=settings.poll_s,
                 stop_grace_s=settings.stop_grace_s,
                 keep_s=settings.keep_days * 86_400,
+                keep_failed_s=settings.keep_failed_days * 86_400,
                 job_pool_size=settings.job_pool_size,
                 ends_process=ends_process,
             ),

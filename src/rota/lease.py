@@ -63,6 +63,8 @@ class Held(Struct, gc=False):
     progress: Any | None = None
     sent_at: float | None = None
     """When the renewal that is under way was sent."""
+    ended_at: float | None = None
+    """When the job's run ended."""
 
     @property
     def moved(self) -> bool:
@@ -192,6 +194,11 @@ class LeaseBook:
         """When this lease ends by this holder's clock; 0.0 if it is not held any more."""
         held = self._held.get(lease.job_id)
         return held.deadline if held is not None and held.lease == lease else 0.0
+
+    def ended_at(self, lease: Lease) -> float | None:
+        """When the run under this lease ended; None if it goes on, or the lease is not held any more."""
+        held = self._held.get(lease.job_id)
+        return held.ended_at if held is not None and held.lease == lease else None
 
     def next_look(self) -> float | None:
         """The earliest time at which `due`, `overdue` or `ending` may have something; None while nothing is held."""

@@ -39,6 +39,7 @@ class Settings:
         poll_s: how often an idle worker looks, 0.05 to 60 seconds.
         stop_grace_s: how long a stopping worker lets its jobs go on, 0 to 3,600 seconds.
         keep_days: how long ended jobs stay, 0.001 to 3,650 days.
+        keep_failed_days: the same for failed jobs, which never go before the others.
         log_format: `text`, `json`, or `auto` (text on a terminal).
         log_level: debug, info, warning or error.
         ffmpeg: the ffmpeg to use, where PATH has another or none.
@@ -57,6 +58,7 @@ class Settings:
     poll_s: float = 1.0
     stop_grace_s: float = 25.0
     keep_days: float = 7.0
+    keep_failed_days: float = 7.0
     log_format: Literal["auto", "text", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     ffmpeg: str | None = None
@@ -135,6 +137,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "poll_s": _number(0.05, 60),
     "stop_grace_s": _number(0, 3600),
     "keep_days": _number(0.001, 3650),
+    "keep_failed_days": _number(0.001, 3650),
     "log_format": _one_of("auto", "text", "json"),
     "log_level": _one_of("debug", "info", "warning", "error"),
     "ffmpeg": _text,

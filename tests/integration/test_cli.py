@@ -18,6 +18,7 @@ from rota.ids import Holder, JobId
 from rota.io.postgres import Database, Target
 from rota.queue.io.store import Store
 from rota.queue.job import Ask, Finish, NewJob, Outcome, State, open_key
+from rota.queue.retention import Rule
 from rota.version import __version__
 from tests.integration.programs import (
     ROTA,
@@ -307,7 +308,7 @@ def test_pages_follow_each_other_while_jobs_come_and_go(rota: Rota) -> None:
     def gone(*ids: JobId) -> Callable[[Store], Awaitable[Any]]:
         async def go(store: Store) -> None:
             await store.cancel(ids)
-            await store.prune(keep_s=0)
+            await store.prune(Rule(None, False, 0))
 
         return go
 

@@ -1,8 +1,8 @@
 """What a worker and its child processes say to each other, as typed messages. Pure.
 
 One frame is a 4-byte big-endian length and a msgpack body. A child runs one job at a time: it says Ready, is told Run,
-says Moved as the job moves, and at the end Ended; Stop asks it to end the job. Both sides come from the same
-installation, so there are no versions.
+says Moved as the job moves and Said for what it logs, and at the end Ended; Stop asks it to end the job. Both sides
+come from the same installation, so there are no versions.
 """
 
 import struct
@@ -80,6 +80,16 @@ class Moved(Struct, frozen=True, tag=True):
     progress: dict[str, Any] | None = None
 
 
+class Said(Struct, frozen=True, tag=True):
+    """To the worker: a line that the handler logged, as it is to be kept; see LogLine."""
+
+    number: int
+    said_at: float
+    level: str
+    event: str
+    fields: str | None = None
+
+
 class Ended(Struct, frozen=True, tag=True):
     """To the worker: how the handler ended. One of: a result (JSON text), an outcome, an error, or an error that no
     later try can change (`final`). `told`: it had seen that it should stop."""
@@ -93,7 +103,7 @@ class Ended(Struct, frozen=True, tag=True):
     told: bool = False
 
 
-Message = Begin | Run | Stop | Ready | Moved | Ended
+Message = Begin | Run | Stop | Ready | Moved | Said | Ended
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)
 _OUTCOMES: Final = {outcome.__name__: outcome for outcome in HandlerOutcome.__args__}

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from rota.ids import JobId
 from rota.lease import Lease
+from rota.queue.history import TryEnd
 
 
 class State(StrEnum):
@@ -148,7 +149,7 @@ class Outcome(StrEnum):
 
 class Finish(Struct, frozen=True, gc=False):
     """The end of a try. `result` and `progress` are JSON text (None: what is stored stays); `wait_s` counts for RETRY.
-    `keyed`: the job has a queued-scope key."""
+    `keyed`: the job has a queued-scope key. `how` the try ended, where the outcome does not say it."""
 
     lease: Lease
     outcome: Outcome
@@ -157,16 +158,19 @@ class Finish(Struct, frozen=True, gc=False):
     wait_s: float = 0.0
     keyed: bool = False
     progress: str | None = None
+    how: TryEnd | None = None
 
 
 class Release(Struct, frozen=True, gc=False):
-    """A return to the queue that counts no try. `wait_s` None keeps run_after and with it the place in line."""
+    """A return to the queue that counts no try. `wait_s` None keeps run_after and with it the place in line.
+    `how` the run ended, where it was not given back."""
 
     lease: Lease
     wait_s: float | None = None
     reason: str | None = None
     keyed: bool = False
     progress: str | None = None
+    how: TryEnd | None = None
 
 
 class Swept(Struct, frozen=True, gc=False):
@@ -237,6 +241,21 @@ class Retried(Struct, frozen=True, gc=False):
     id: JobId
     outcome: str
     holder: JobId | None = None
+
+
+class Answer(Struct, frozen=True, gc=False):
+    """How a job stands, for whoever waits for its result. `result` is JSON text."""
+
+    state: State
+    result: str | None
+    error: str | None
+
+
+class FailedJob(Struct, frozen=True, gc=False):
+    """A failed job that may run again. `keyed`: another job may hold its key by now."""
+
+    id: JobId
+    keyed: bool
 
 
 # What a handler may return. Any other value is the job's result, and an exception is a failed try.

@@ -22,6 +22,9 @@ MAX_TRIES: Final = 3
 LIMIT: Final = 10
 """Jobs of one kind at once in one worker process where nothing else is said."""
 
+KEEP_S_MAX: Final = 3650 * 86_400.0
+"""Ten years, as in the settings."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -35,6 +38,8 @@ class Kind:
         max_tries: tries before the job fails, 1 to 1,000.
         retry: how long to wait after a failed try.
         payload_type: what the handler takes; Any for plain JSON values.
+        keep_s: how long its ended jobs stay, 0 seconds to ten years; None: as the settings say.
+        keep_failed_s: the same for its failed ones, which never go before the others.
     """
 
     name: str
@@ -45,6 +50,8 @@ class Kind:
     retry: RetryWaits = field(default_factory=Fixed)
     isolation: Isolation = "auto"
     payload_type: Any = Any
+    keep_s: float | None = None
+    keep_failed_s: float | None = None
 
     def check(self) -> None:
         """Refuses settings that cannot work.
@@ -69,6 +76,11 @@ class Kind:
                 callable(getattr(self.retry, "wait_s", None)),
                 "has a retry without wait_s; give rota.Fixed or Exponential",
             ),
+        )
+        keeps = {"keep_s": self.keep_s, "keep_failed_s": self.keep_failed_s}
+        rules += tuple(
+            (kept is None or 0 <= kept <= KEEP_S_MAX, f"has {name}={kept}; give 0 to {KEEP_S_MAX:,.0f} seconds")
+            for name, kept in keeps.items()
         )
         check_text("The name of a kind", self.name)
         for kept, fault in rules:

@@ -18,9 +18,23 @@ from typing import Any
 
 from rota.errors import PayloadError
 from rota.io import log
+from rota.io.clock import lease_clock
 from rota.queue import dispatcher
-from rota.queue.child_messages import Begin, Ended, Frames, Moved, Ready, Run, Stop, Target, frame, outcome_message
+from rota.queue.child_messages import (
+    Begin,
+    Ended,
+    Frames,
+    Moved,
+    Ready,
+    Run,
+    Said,
+    Stop,
+    Target,
+    frame,
+    outcome_message,
+)
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
+from rota.queue.history import JobLog, LogLine
 from rota.queue.io.context import Context
 from rota.queue.job import HandlerOutcome
 from rota.queue.kind import Kind
@@ -37,8 +51,20 @@ class Host:
         self._wire = wire
         self._stopping = stopping
         self._lock = threading.Lock()
+        self._counting = threading.Lock()
         self.told = False
         """The handler has seen that it should stop."""
+        self._log: JobLog | None = None
+
+    def begin(self, order: Run) -> None:
+        """Forgets the job before."""
+        self.told, self._log = False, JobLog(order.job().lease)
+
+    def end(self) -> None:
+        """Says how many lines were dropped, if any were."""
+        if self._log is not None:
+            self._say(self._log.close(now=lease_clock()))
+        self._log = None
 
     def told_to_stop(self) -> bool:
         """Whether the worker wants the job to end."""
@@ -50,7 +76,18 @@ class Host:
         self.send(Moved(progress))
         return True
 
-    def send(self, message: Moved | Ended | Ready) -> None:
+    def said(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Tells the worker a line that the handler logged."""
+        with self._counting:
+            # A thread that a job left behind speaks for nobody.
+            if self._log is not None:
+                self._say(self._log.say(level, event, fields, now=lease_clock()))
+
+    def _say(self, line: LogLine | None) -> None:
+        if line is not None:
+            self.send(Said(line.number, line.said_at, line.level, line.event, line.fields))
+
+    def send(self, message: Moved | Said | Ended | Ready) -> None:
         """Sends a message; the handler's threads may do so at once."""
         with self._lock:
             self._wire.sendall(frame(message))
@@ -72,7 +109,9 @@ def main(fd: int, parent: int) -> None:
     host.send(Ready())
     while (order := orders.next()) is not None:
         stopping.clear()
-        host.send(_run(order, host))
+        ended = _run(order, host)
+        host.end()
+        host.send(ended)
 
 
 class _Orders:
@@ -123,7 +162,7 @@ def _run(order: Run, host: Host) -> Ended:
         payload = handler.decode(order.payload)
     except PayloadError as error:
         return Ended(error=str(error), final=True)
-    host.told = False
+    host.begin(order)
     try:
         returned = handler.call(Context(order.job(), payload, host=host), payload)
     except BaseException as error:

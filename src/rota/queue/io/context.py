@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rota.errors import LeaseLost
 from rota.ids import JobId
-from rota.io.log import Events, get_logger
+from rota.queue.io.job_events import JobEvents, job_events
 from rota.queue.job import ClaimedJob
 from rota.queue.payload import cut_text, encode
 
@@ -23,6 +23,10 @@ class Host(Protocol):
 
     def progressed(self, progress: Any | None) -> bool:
         """Notes that the job moved; False if its lease is gone."""
+        ...
+
+    def said(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Keeps a line that the handler logged."""
         ...
 
 
@@ -69,9 +73,13 @@ class Context:
         return self._host.told_to_stop()
 
     @property
-    def log(self) -> Events:
-        """A logger whose lines carry the job's id and kind."""
-        return get_logger("rota.job").bind(job_id=str(self.job.id), kind=self.job.kind, epoch=self.job.lease.epoch)
+    def log(self) -> JobEvents:
+        """A logger whose lines carry the job's id, kind and epoch: `ctx.log.info("stored", bytes=7)`.
+
+        They go where the program's logs go. From `info` up, the first thousand of a run also stay with the job, for
+        `rota jobs show ID --logs`.
+        """
+        return job_events(self.job, keep=self._host.said)
 
     def progress(self, fraction: float | None = None, text: str | None = None, **facts: Any) -> Noted:
         """Says that the job moved: its lease follows (I4). Call it after each piece of work; it costs almost nothing.

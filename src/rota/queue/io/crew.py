@@ -25,6 +25,7 @@ from rota.queue.handler import Handler
 from rota.queue.io.children import ChildDied, Children
 from rota.queue.io.completer import Write
 from rota.queue.io.heart import FENCE_WAIT_S, Last
+from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.running import Running, Stopped, run_in_child
 from rota.queue.job import ClaimedJob, HandlerOutcome
@@ -52,8 +53,10 @@ class Crew:
     Args:
         handlers: by kind.
         leases: where their leases stand.
+        lines: where what they log goes.
         random: for the jitter of waits.
         ended: told of a job's end: its kind, and what to write; None where the lease is gone.
+        lost: told of runs that ended after their leases were lost, and when they ended.
     """
 
     def __init__(
@@ -61,13 +64,17 @@ class Crew:
         handlers: Mapping[str, Handler],
         *,
         leases: GuardedBook,
+        lines: JobLines,
         random: Random,
         ended: Callable[[str, Write | None], None],
+        lost: Callable[[Lease, float], None],
     ) -> None:
         self._handlers = handlers
         self._leases = leases
         self._random = random
         self._ended = ended
+        self._lines = lines
+        self._lost = lost
         self._running: dict[JobId, Running] = {}
         self._line: deque[Running] = deque()
         """Jobs whose handlers have not been called yet."""
@@ -90,7 +97,7 @@ class Crew:
                 handler = handlers[job.kind]
                 kind = handler.kind
                 held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
-                started = Running(job, handler, held=held, leases=self._leases)
+                started = Running(job, handler, held=held, leases=self._leases, lines=self._lines)
                 running[job.lease.job_id] = started
                 self._line.append(started)
         self._idle.clear()
@@ -161,7 +168,11 @@ class Crew:
         for running in list(self._running.values()):
             job = running.job
             if job.lease == stuck:
-                last.finishes.append(dispatcher.could_not_stop(job, kind=running.handler.kind, random=self._random))
+                last.finishes.append(
+                    dispatcher.could_not_stop(
+                        job, kind=running.handler.kind, random=self._random, gone_in_s=FENCE_WAIT_S
+                    )
+                )
             else:
                 last.releases.append(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
         return last
@@ -181,15 +192,16 @@ class Crew:
         while line:
             running = line.popleft()
             running.task = task
-            await self._run(running)
+            ended_at = await self._run(running)
             while task.cancelling():
                 # The order was for that job; the task goes on with the next.
                 task.uncancel()
-            if lease_clock() > turn_ends:
+            if ended_at > turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = lease_clock() + TURN_S
 
-    async def _run(self, running: Running) -> None:
+    async def _run(self, running: Running) -> float:
+        """Runs one job. Returns: when it ended."""
         write: Write | None = None
         try:
             write = await self._outcome(running)
@@ -197,12 +209,18 @@ class Crew:
                 write = dispatcher.with_progress(write, running.held.progress)
         finally:
             running.task = None
-            del self._running[running.job.lease.job_id]
-            if write is None:
-                self._leases.drop([running.job.lease])
+            lease = running.job.lease
+            del self._running[lease.job_id]
+            # The run is over now, whenever that is written.
+            ended_at = running.held.ended_at = lease_clock()
+            self._lines.close(lease)
+            if write is None or running.held.deadline == 0.0:
+                self._leases.drop([lease])
+                self._lost(lease, ended_at)
             self._ended(running.job.kind, write)
             if not self._running:
                 self._idle.set()
+        return ended_at
 
     async def _outcome(self, running: Running) -> Write | None:
         job, handler = running.job, running.handler
@@ -262,6 +280,7 @@ class Crew:
                 given_back=running.given_back,
                 over=lease_clock() >= running.held.deadline,
                 started=running.started,
+                killed=running.killed,
             ),
             random=self._random,
         )

@@ -22,6 +22,11 @@ class GuardedBook:
         with self.lock:
             return self.book.progressed(lease, progress=progress)
 
+    def ended_at(self, lease: Lease) -> float | None:
+        """See LeaseBook.ended_at."""
+        with self.lock:
+            return self.book.ended_at(lease)
+
     def drop(self, leases: Iterable[Lease]) -> None:
         """See LeaseBook.drop."""
         with self.lock:

@@ -15,10 +15,12 @@ from typing import Any, Final
 
 from rota.io.clock import lease_clock
 from rota.lease import Held, Loss
-from rota.queue.child_messages import Ended, Moved, Target, frame, run_message
+from rota.queue.child_messages import Ended, Moved, Said, Target, frame, run_message
 from rota.queue.handler import Handler
+from rota.queue.history import LogLine
 from rota.queue.io.children import Child, Children
 from rota.queue.io.context import Context
+from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.job import ClaimedJob
 
@@ -42,6 +44,7 @@ class Running:
         given_back: the worker is stopping and wants the job back in the queue.
         in_thread: it runs in a thread.
         child: the child process that runs it.
+        killed: its child process was killed.
         started: its handler has been called.
         told: its handler has seen that it should stop.
         stop_seen_at: when the event loop last took up an order to stop it; the heart reads whether the loop lives.
@@ -49,20 +52,22 @@ class Running:
     """
 
     __slots__ = (
-        "_leases", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job", "loss", "started",
-        "stop_seen_at", "task", "told",
+        "_leases", "_lines", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job", "killed",
+        "loss", "started", "stop_seen_at", "task", "told",
     )  # fmt: skip
 
-    def __init__(self, job: ClaimedJob, handler: Handler, *, held: Held, leases: GuardedBook) -> None:
+    def __init__(self, job: ClaimedJob, handler: Handler, *, held: Held, leases: GuardedBook, lines: JobLines) -> None:
         self.job = job
         self.handler = handler
         self.held = held
         self._leases = leases
+        self._lines = lines
         self.loss: Loss | None = None
         self.cancel_asked = False
         self.given_back = False
         self.in_thread = False
         self.told = False
+        self.killed = False
         self.child: Child | None = None
         self.started = False
         self.stop_seen_at: float | None = None
@@ -86,6 +91,14 @@ class Running:
         """Notes that the job moved; False if its lease is gone."""
         return self._leases.progressed(self.job.lease, progress)
 
+    def said(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Keeps a line that the handler logged."""
+        self._lines.say(self.job.lease, level, event, fields)
+
+    def said_by_child(self, said: Said) -> None:
+        """Keeps a line that the handler logged in a child process."""
+        self._lines.keep(LogLine(self.job.lease, said.number, said.said_at, said.level, said.event, said.fields))
+
     def stop(self) -> None:
         """Stops the coroutine, or the child, or leaves a thread to notice; call from the loop's thread, repeatedly."""
         first, self.stop_seen_at = self.stop_seen_at is None, lease_clock()
@@ -94,10 +107,14 @@ class Running:
                 self.child.ask_to_stop()
                 # The other half of what is left of the lease is for the kill itself.
                 grace_s = min(KILL_GRACE_S, max(0.0, self.held.deadline - self.stop_seen_at) / 2)
-                asyncio.get_running_loop().call_later(grace_s, self.child.kill)
+                asyncio.get_running_loop().call_later(grace_s, self._kill, self.child)
             return
         if self.task is not None and not self.in_thread:
             self.task.cancel()
+
+    def _kill(self, child: Child) -> None:
+        self.killed = self.killed or (self.child is child and child.alive)
+        child.kill()
 
     async def call(self, payload: Any, *, variables: Variables, threads: Executor, waits: Callable[[], None]) -> Any:
         """Runs the handler and returns what it returned.
@@ -143,10 +160,13 @@ async def run_in_child(running: Running, children: Children) -> Ended:
             for message in await child.messages():
                 if isinstance(message, Moved):
                     running.progressed(message.progress)
+                elif isinstance(message, Said):
+                    running.said_by_child(message)
                 elif isinstance(message, Ended):
                     return message
     except asyncio.CancelledError:
         # Its task ends, so nobody would see to the child any more.
+        running.killed = True
         child.kill()
         raise
     finally:

@@ -18,10 +18,13 @@ from rota.errors import DatabaseAway, JobNotFound
 from rota.ids import Holder, JobId
 from rota.io.postgres import Connection, Database, statement
 from rota.lease import Lease, Renewal
+from rota.queue.history import LOG_LINES_MAX, LOG_RUNS_KEPT, TRIES_KEPT, KeptLine, LogLine, Stopped, Try, TryEnd
 from rota.queue.job import (
+    Answer,
     Ask,
     ClaimedJob,
     Enqueued,
+    FailedJob,
     Finish,
     JobFilter,
     JobRow,
@@ -35,6 +38,7 @@ from rota.queue.job import (
     Swept,
 )
 from rota.queue.payload import encode
+from rota.queue.retention import Keep, Pruned, Rule
 
 CANCEL_GRACE_S: Final = 30.0
 """How long a holder has to answer a cancel before the job ends without it."""
@@ -55,6 +59,7 @@ class Return(NamedTuple):
     reason: str | None
     progress: str | None
     keyed: bool
+    how: TryEnd | None
 
 
 class Store:
@@ -130,11 +135,12 @@ class Store:
                 _unless([finish.result for finish in ends], None),
                 _unless([finish.progress for finish in ends], None),
                 now,
+                _unless([finish.how for finish in ends], None),
             )
             written.update([(row[0], STATES[row[1]]) for row in rows])
         if len(ends) < len(ordered):
             retries = [
-                Return(finish.lease, True, finish.wait_s, finish.error, finish.progress, finish.keyed)
+                Return(finish.lease, True, finish.wait_s, finish.error, finish.progress, finish.keyed, finish.how)
                 for finish in ordered
                 if finish.outcome is Outcome.RETRY
             ]
@@ -144,7 +150,7 @@ class Store:
     async def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
         """Returns jobs to the queue without counting the try; answers like `finish`."""
         returns = [
-            Return(release.lease, False, release.wait_s, release.reason, release.progress, release.keyed)
+            Return(release.lease, False, release.wait_s, release.reason, release.progress, release.keyed, release.how)
             for release in sorted(releases, key=_id_of)
         ]
         return await self._return(returns, now=now)
@@ -164,6 +170,8 @@ class Store:
                 [entry.reason for entry in batch],
                 _unless([entry.progress for entry in batch], None),
                 now,
+                _unless([entry.how for entry in batch], None),
+                TRIES_KEPT,
                 alone=len(batch) == 1,
             )
             written.update([(row[0], STATES[row[1]]) for row in rows])
@@ -215,10 +223,126 @@ class Store:
         """Takes back what `wait` said."""
         await self._fetch("awake.sql", holder)
 
-    async def prune(self, *, keep_s: float, limit: int = 1000, now: datetime | None = None) -> int:
-        """Removes at most `limit` ended jobs that are older than `keep_s` seconds, and says how many."""
-        removed: int = (await self._fetch("prune.sql", keep_s, limit, now))[0]["removed"]
-        return removed
+    async def keep(self, rules: Sequence[Keep]) -> list[Keep]:
+        """Says how long the ended jobs of a program's kinds stay, where it is not as the settings say.
+
+        Args:
+            rules: one for each kind of the program.
+
+        Returns: the rules of all programs.
+        """
+        rows = await self._fetch(
+            "keep.sql",
+            [rule.kind for rule in rules],
+            [rule.keep_s for rule in rules],
+            [rule.keep_failed_s for rule in rules],
+        )
+        return [Keep(row["kind"], row["keep_s"], row["keep_failed_s"]) for row in rows]
+
+    async def prune(
+        self, rule: Rule, *, since: datetime | None = None, limit: int = 1000, now: datetime | None = None
+    ) -> Pruned:
+        """Removes at most `limit` ended jobs that have stayed as long as this rule says.
+
+        Args:
+            rule: which jobs, and how long they stay.
+            since: jobs that ended before are gone already.
+            limit: how many at most.
+            now: for tests.
+
+        Returns: how many were removed, and `before`: what ended before is gone if they were fewer than `limit`.
+        """
+        row = (
+            await self._fetch("prune.sql", rule.kind, list(rule.others), rule.failed, rule.keep_s, since, limit, now)
+        )[0]
+        return Pruned(row["removed"], row["before"])
+
+    async def tries(self, ids: Iterable[JobId], *, now: datetime | None = None) -> list[Try]:
+        """The tries that are kept of these jobs, by job and epoch; a job that simply succeeded has none."""
+        return [
+            Try(**{**row, "job_id": JobId(row["job_id"]), "ended": TryEnd(row["ended"])})
+            for row in await self._fetch("tries.sql", list(ids), now)
+        ]
+
+    async def stopped(
+        self, stops: Iterable[Stopped], *, holder: Holder, conn: Connection | None = None, now: datetime | None = None
+    ) -> dict[Lease, float]:
+        """Notes when this holder really stopped runs whose leases it had lost.
+
+        Returns: for each that was noted, how many seconds it ran beside runs by other holders. One that is missing
+            has been noted before, or its lease was not swept yet.
+        """
+        ordered = sorted(stops, key=lambda stop: stop.lease)
+        rows = await self._fetch(
+            "stopped.sql",
+            [stop.lease.job_id for stop in ordered],
+            [stop.lease.epoch for stop in ordered],
+            holder,
+            [stop.ago_s for stop in ordered],
+            now,
+            conn=conn,
+        )
+        return {Lease(JobId(row["id"]), row["epoch"]): row["overlap_s"] for row in rows}
+
+    async def overlap_s(self, *, now: datetime | None = None) -> float:
+        """How many seconds runs of one job by different holders have overlapped, in all that is kept: 0, or I2 is
+        broken."""
+        overlap_s: float = (await self._fetch("overlap.sql", now))[0]["overlap_s"]
+        return overlap_s
+
+    async def log(self, lines: Sequence[LogLine], *, clock: float, now: datetime | None = None) -> None:
+        """Keeps lines that handlers logged; `clock` is the lease clock of this moment."""
+        await self._fetch(
+            "log.sql",
+            [line.lease.job_id for line in lines],
+            [line.lease.epoch for line in lines],
+            [line.number for line in lines],
+            [max(0.0, clock - line.said_at) for line in lines],
+            [line.level for line in lines],
+            [line.event for line in lines],
+            [line.fields for line in lines],
+            LOG_RUNS_KEPT,
+            now,
+        )
+
+    async def logs(self, ids: Iterable[JobId], *, limit: int = LOG_LINES_MAX) -> list[KeptLine]:
+        """The lines that are kept of these jobs, of each the last `limit`, in the order in which they were said."""
+        return [
+            KeptLine(**{**row, "job_id": JobId(row["job_id"])})
+            for row in await self._fetch("logs.sql", list(ids), limit)
+        ]
+
+    async def results(self, ids: Iterable[JobId]) -> dict[JobId, Answer]:
+        """How these jobs stand; one that does not exist is missing."""
+        return {
+            JobId(row["id"]): Answer(State(row["state"]), row["result"], row["last_error"])
+            for row in await self._fetch("results.sql", list(ids))
+        }
+
+    async def failed_count(
+        self, *, kinds: Sequence[str] | None = None, since_s: float | None = None, now: datetime | None = None
+    ) -> dict[str, int]:
+        """How many failed jobs there are of each kind, of these kinds, that ended within so many seconds."""
+        rows = await self._fetch("failed_count.sql", None if kinds is None else list(kinds), since_s, now)
+        return {row["kind"]: row["count"] for row in rows}
+
+    async def failed(
+        self,
+        *,
+        kinds: Sequence[str] | None = None,
+        since_s: float | None = None,
+        above: JobId | None = None,
+        limit: int = 1000,
+        now: datetime | None = None,
+    ) -> list[FailedJob]:
+        """One page of failed jobs, by id; the next page is `above` the last id of this one."""
+        rows = await self._fetch("failed.sql", None if kinds is None else list(kinds), since_s, above, limit, now)
+        return [FailedJob(JobId(row["id"]), row["keyed"]) for row in rows]
+
+    async def retry_many(self, ids: Iterable[JobId], *, now: datetime | None = None) -> list[JobId]:
+        """Puts failed jobs back into the queue, but for those with a key, which `retry` takes one by one; the ids of
+        those that are queued now."""
+        return sorted(JobId(row["id"]) for row in await self._fetch("retry_many.sql", sorted(ids), now))
 
     async def page(
         self, wanted: JobFilter, *, limit: int, below: JobId | None = None, now: datetime | None = None

@@ -30,10 +30,14 @@ from rota.lease import Lease
 from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
+from rota.queue.history import TryEnd
 from rota.queue.io.completer import PENDING_MAX, Completer, Write
 from rota.queue.io.crew import Crew
 from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, Heart, Last
+from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
+from rota.queue.io.pruner import Pruner
+from rota.queue.io.stops import Stops
 from rota.queue.io.store import Store
 from rota.queue.io.wakeup import Wakeup
 from rota.queue.job import Finish, State
@@ -46,8 +50,6 @@ ROOM_S: Final = 0.002
 """How long a freed slot waits for others before a claim, where more is due: about as long as a claim takes."""
 GC_THRESHOLD: Final = (50_000, 20, 20)
 """Objects between collections: a batch of a thousand jobs makes tens of thousands, and keeps none."""
-PRUNE_EVERY_S: Final = 60.0
-PRUNE_BATCH: Final = 5000
 CLAIM_PATIENCE_S: Final = 5.0
 CANCEL_PATIENCE_S: Final = 5.0
 """How long a stopping worker waits for coroutines that it has cancelled."""
@@ -63,6 +65,7 @@ class WorkerOptions:
     poll_s: float = 1.0
     stop_grace_s: float = 25.0
     keep_s: float = 7 * 86_400.0
+    keep_failed_s: float = 7 * 86_400.0
     job_pool_size: int = 6
     ends_process: bool = False
     """The process is the worker's own and ends right after `run`: threads that do not stop end with it."""
@@ -78,6 +81,12 @@ class Worker:
         target: the database.
         options: limits and waits.
         random: for jitter.
+
+    Attributes:
+        holder: the name under which this worker leases jobs.
+        ready: set once the worker has looked for work.
+        ends: how many tries ended how that did not end by themselves: stopped, killed, snoozed, yielded.
+        stops: says when lost runs really stopped; `overlap_seconds_total` has to stay 0.
     """
 
     def __init__(
@@ -97,7 +106,13 @@ class Worker:
         self._store = Store(self._database)
         self._slots = Slots({name: handler.kind for name, handler in handlers.items()})
         self._leases = GuardedBook()
-        self._crew = Crew(handlers, leases=self._leases, random=self._random, ended=self._on_ended)
+        self._lines = JobLines(self._store, random=self._random)
+        self.stops = Stops(self._store, holder=self.holder)
+        self.ends: Counter[TryEnd] = Counter()
+        self._crew = Crew(
+            handlers, leases=self._leases, lines=self._lines, random=self._random, ended=self._on_ended,
+            lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
+        )  # fmt: skip
         self._completer = Completer(self._store, written=self._on_written, random=self._random)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kick = asyncio.Event()
@@ -110,7 +125,6 @@ class Worker:
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self.ready = asyncio.Event()
-        """Set once the worker has looked for work."""
 
     def stop(self, *, now: bool = False) -> None:
         """Asks the worker to stop: it claims nothing new, waits for what runs, and gives back what does not end in
@@ -144,11 +158,17 @@ class Worker:
         )
         heart.start()
         completing = asyncio.create_task(self._completer.run())
+        pruner = Pruner(
+            self._store, [handler.kind for handler in self._handlers.values()],
+            keep_s=self._options.keep_s, keep_failed_s=self._options.keep_failed_s, random=self._random,
+        )  # fmt: skip
         claiming = asyncio.create_task(self._supervised("claim", self._claim_loop))
         loops = [
             claiming,
             asyncio.create_task(self._supervised("look", self._look_loop)),
-            asyncio.create_task(self._supervised("prune", self._prune_loop)),
+            asyncio.create_task(self._supervised("prune", pruner.run)),
+            asyncio.create_task(self._lines.run()),
+            asyncio.create_task(self.stops.run()),
         ]
         if self._target.pooler == "none":
             wakeup = Wakeup(self._target, heard=self._on_heard, connected=self._kick_all, random=self._random)
@@ -168,6 +188,8 @@ class Worker:
             await asyncio.to_thread(heart.stop_beating)
             with contextlib.suppress(RotaError, TimeoutError):
                 async with asyncio.timeout(2):
+                    await self._lines.write()
+                    await self.stops.say()
                     await self._store.awake(self.holder)
             await self._database.stop()
             await self._crew.shut()
@@ -309,14 +331,6 @@ class Worker:
                 log.warning("lease ran out", state=swept.state.value, **facts)
         self._kick_all()
 
-    async def _prune_loop(self, backoff: Backoff) -> None:
-        while True:
-            await asyncio.sleep(PRUNE_EVERY_S * (0.5 + self._random.random()))
-            removed = PRUNE_BATCH
-            while removed >= PRUNE_BATCH:
-                removed = await self._store.prune(keep_s=self._options.keep_s, limit=PRUNE_BATCH)
-                backoff.reset()
-
     # Ends
 
     def _on_ended(self, kind: str, write: Write | None) -> None:
@@ -330,12 +344,17 @@ class Worker:
                 self._kick_soon()
 
     def _on_written(self, written: list[tuple[Write, State | None]]) -> None:
-        self._leases.drop([write.lease for write, _ in written])
         for write, state in written:
+            if write.how is not None:
+                self.ends[write.how] += 1
             if state is State.FAILED and isinstance(write, Finish):
                 log.warning("job failed", job_id=str(write.lease.job_id), error=write.error)
             if state is None:
                 log.warning("job lost its lease to another server; stopped here", job_id=str(write.lease.job_id))
+                ended_at = self._leases.ended_at(write.lease)
+                if ended_at is not None:
+                    self.stops.add(write.lease, stopped_at=ended_at)
+        self._leases.drop([write.lease for write, _ in written])
         if self._claims_again():
             self._kick.set()
 
