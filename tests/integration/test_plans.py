@@ -23,27 +23,40 @@ ID = "'00000000-0000-7000-8000-%012d'"
 ARGUMENTS = {
     "claim": "ARRAY['k', 'l'], ARRAY[{n}, 1], ARRAY[300.0, 300.0], ARRAY[3, 3], 'h', NULL",
     "renew": "{ids}, {ones}, {floats}, {nulls}::jsonb[], NULL",
-    "finish": "{ids}, {ones}, NULL, {nulls}::text[], {nulls}::jsonb[], NULL, NULL",
-    "release": "{ids}, {ones}, NULL, {floats}, {nulls}::text[], NULL, NULL",
+    "finish": "{ids}, {ones}, NULL, {nulls}::text[], {nulls}::jsonb[], NULL, NULL, NULL",
+    "release": "{ids}, {ones}, NULL, {floats}, {nulls}::text[], NULL, NULL, NULL, 100",
     "cancel": "{ids}, 'reason', NULL",
     "disown": "'h', {ids}, NULL",
     "sweep": "{n}, 30.0, NULL, NULL",
     "poll": "ARRAY['k', 'l'], 'h', 30.0, NULL",
     "retry": f"{ID % 1}, NULL",
     "show": f"{ID % 1}, {ID % 2}, 10",
+    "tries": "{ids}, NULL",
+    "stopped": "{ids}, {ones}, 'h', {floats}, NULL",
+    "results": "{ids}",
+    "retry_many": "{ids}, NULL",
+    "log": "{ids}, {ones}, {ones}::integer[], {floats}, {nulls}, {nulls}, NULL, 3, NULL",
+    "logs": "{ids}, 100",
 }
+TABLES = ("open_jobs", "tries", "job_logs")
 KEYS = {"open_jobs_pkey", "open_jobs_queued_key", "open_jobs_open_key"}
 INDEXES = {
     "claim": {"open_jobs_next", "open_jobs_pkey"},
     "renew": {"open_jobs_pkey"},
     "finish": {"open_jobs_pkey", "open_jobs_queued_key"},
-    "release": {"open_jobs_pkey", "open_jobs_queued_key"},
+    "release": {"open_jobs_pkey", "open_jobs_queued_key", "tries_pkey"},
     "cancel": {"open_jobs_pkey"},
     "disown": {"open_jobs_lease", "open_jobs_pkey"},
     "sweep": {"open_jobs_lease", "open_jobs_cancel", "open_jobs_pkey", "open_jobs_queued_key"},
     "poll": {"open_jobs_next", "open_jobs_lease", "open_jobs_cancel"},
     "retry": KEYS,
     "show": {"open_jobs_pkey"},
+    "tries": {"open_jobs_pkey", "tries_pkey"},
+    "stopped": {"open_jobs_pkey", "tries_pkey"},
+    "results": {"open_jobs_pkey", "ended_jobs_pkey"},
+    "retry_many": {"open_jobs_pkey", "ended_jobs_pkey"},
+    "log": {"open_jobs_pkey", "ended_jobs_pkey", "job_logs_pkey"},
+    "logs": {"job_logs_pkey"},
 }
 """The indexes that the headers name: reaching one row by another's would read them all."""
 
@@ -121,12 +134,12 @@ async def faults(conn: Connection, mode: str, count: int) -> list[str]:
         (plan,) = json.loads(await conn.fetchval(f"EXPLAIN (FORMAT JSON) {call(name, mode, count)}"))
         for node in nodes(plan["Plan"]):
             kind, index = node["Node Type"], node.get("Index Name", "")
-            if node.get("Relation Name") == "open_jobs" and kind == "Seq Scan":
-                found.append(f"{name} reads open_jobs whole")
-            elif index.startswith("open_jobs_") and index not in INDEXES[name]:
+            if node.get("Relation Name") in TABLES and kind == "Seq Scan":
+                found.append(f"{name} reads {node['Relation Name']} whole")
+            elif index.startswith(("open_jobs_", "tries_", "job_logs_")) and index not in INDEXES[name]:
                 found.append(f"{name} reads by {index}")
-            elif index == "open_jobs_pkey" and "Index Cond" not in node:
-                found.append(f"{name} walks all of open_jobs_pkey")
+            elif index in ("open_jobs_pkey", "tries_pkey", "job_logs_pkey") and "Index Cond" not in node:
+                found.append(f"{name} walks all of {index}")
     return found
 
 

@@ -36,7 +36,7 @@ def test_each_setting_can_come_from_each_source(tmp_path: Path) -> None:
     told: dict[str, Any] = {
         "dsn": "postgresql://h/d", "schema": "jobs", "pooler": "transaction", "job_pool_size": 7, "pool_size": 5,
         "lease_s": 120.0, "heartbeat_s": 12.5, "max_tries": 9, "limit": 2, "poll_s": 0.5, "stop_grace_s": 3.0,
-        "keep_days": 1.5, "log_format": "json", "log_level": "debug", "ffmpeg": "/opt/ffmpeg",
+        "keep_days": 1.5, "keep_failed_days": 2.5, "log_format": "json", "log_level": "debug", "ffmpeg": "/opt/ffmpeg",
     }  # fmt: skip
     expected = Settings(**told)
     as_text = {f"ROTA_{name.upper()}": str(value) for name, value in told.items()}
@@ -84,6 +84,7 @@ WRONG: dict[str, list[Any]] = {
     "poll_s": [0.01, 61, float("nan")],
     "stop_grace_s": [-0.1, 3601],
     "keep_days": [0, 3651],
+    "keep_failed_days": [0, 3651],
     "log_format": ["yaml", "JSON"],
     "log_level": ["trace", "INFO", 10],
     "ffmpeg": ["", 1],
@@ -113,6 +114,7 @@ def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, valu
     [
         ("job_pool_size", 2, 100), ("pool_size", 1, 100), ("lease_s", 1, 86_400), ("max_tries", 1, 1000),
         ("limit", 0, 100_000), ("poll_s", 0.05, 60), ("stop_grace_s", 0, 3600), ("keep_days", 0.001, 3650),
+        ("keep_failed_days", 0.001, 3650),
     ],
 )  # fmt: skip
 def test_the_limits_of_numbers_belong_to_them(tmp_path: Path, name: str, low: float, high: float) -> None:
