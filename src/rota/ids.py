@@ -7,6 +7,9 @@ from uuid import UUID
 JobId = NewType("JobId", UUID)
 """The id of a job: a uuid v7, so ids sort by the time at which jobs were added."""
 
+BatchId = NewType("BatchId", UUID)
+"""The id of a batch: jobs that were added together, with one follow-up when all have ended."""
+
 Holder = NewType("Holder", str)
 """Who holds leases: one process start, `host:pid:random`. Never a host name alone, which a namesake could bear."""
 

@@ -126,8 +126,8 @@ class Queue:
         """Releases one job; None if it was refused."""
         return (await self.release(Release(lease, **options))).get(lease.job_id)
 
-    async def disown(self, *known: JobId, holder: Holder = HOLDER) -> int:
-        answer: int = await self.call("disown", holder, known=known, now=self.now)
+    async def disown(self, *known: JobId, holder: Holder = HOLDER, before: datetime | None = None) -> int:
+        answer: int = await self.call("disown", holder, known=known, before=before or self.now, now=self.now)
         return answer
 
     async def sweep(self, **options: Any) -> list[Swept]:

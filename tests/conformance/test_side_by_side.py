@@ -216,7 +216,8 @@ class SideBySide(RuleBasedStateMachine):
     def disown(self, data: st.DataObject) -> None:
         lost = data.draw(st.sampled_from(self.ids))
         known = [job_id for job_id in self.ids if job_id != lost]
-        self.both("disown", data.draw(holders), known=known)
+        before = self.now - timedelta(seconds=data.draw(st.sampled_from([0.0, 5.0])))
+        self.both("disown", data.draw(holders), known=known, before=before)
 
     def stopped(self, data: st.DataObject) -> None:
         stops = [Stopped(lease, data.draw(st.sampled_from([0.0, 1.0, 30.0]))) for lease in self.some_leases(data)]

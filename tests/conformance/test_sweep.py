@@ -170,6 +170,15 @@ async def test_a_claim_whose_answer_was_lost_takes_no_try(queue: Queue) -> None:
     assert (await queue.row(lost)).tries == 0
 
 
+async def test_a_disowning_that_comes_late_leaves_what_was_claimed_since(queue: Queue) -> None:
+    asked = queue.now
+    queue.later(1)
+    job_id = await queue.add()
+    lease = await queue.take(job_id)
+    assert await queue.disown(before=asked) == 0
+    assert await queue.renew(lease) == {job_id: False}
+
+
 async def test_disowning_again_takes_no_second_try(queue: Queue) -> None:
     job_id = await queue.add()
     await queue.end(await queue.take(job_id), Outcome.RETRY)

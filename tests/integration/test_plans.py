@@ -26,7 +26,7 @@ ARGUMENTS = {
     "finish": "{ids}, {ones}, NULL, {nulls}::text[], {nulls}::jsonb[], NULL, NULL, NULL",
     "release": "{ids}, {ones}, NULL, {floats}, {nulls}::text[], NULL, NULL, NULL, 100",
     "cancel": "{ids}, 'reason', NULL",
-    "disown": "'h', {ids}, NULL",
+    "disown": "'h', {ids}, now(), NULL",
     "sweep": "{n}, 30.0, NULL, NULL",
     "poll": "ARRAY['k', 'l'], 'h', 30.0, NULL",
     "retry": f"{ID % 1}, NULL",

@@ -248,9 +248,12 @@ async def test_an_end_during_a_cancel_stands(race: Race) -> None:
 
 async def test_what_a_claim_took_during_a_disowning_is_seen_by_the_next(race: Race) -> None:
     await race.queued()
-    assert await race.meanwhile(race.held.disown(OTHER, known=[]), race.claim(race.store)) == 0
+    assert (
+        await race.meanwhile(race.held.disown(OTHER, known=[], before=await race.store.clock()), race.claim(race.store))
+        == 0
+    )
     assert await race.state() is State.LEASED
-    assert await race.store.disown(OTHER, known=[]) == 1
+    assert await race.store.disown(OTHER, known=[], before=await race.store.clock()) == 1
 
 
 # A person's retry

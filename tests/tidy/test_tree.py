@@ -121,4 +121,6 @@ def test_each_dependency_is_imported_somewhere() -> None:
     code = "".join(path.read_text() for path in MODULES)
     for requirement in project["dependencies"]:
         name = re.split(r"[><=;\[ ]", requirement)[0].replace("-", "_")
+        if name == "httptools":  # uvicorn loads it, by its name in a setting
+            continue
         assert re.search(rf"^\s*(import|from) {name}\b", code, flags=re.MULTILINE), f"{name} is not used"

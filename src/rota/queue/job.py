@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from rota.ids import JobId
+from rota.ids import BatchId, JobId
 from rota.lease import Lease
 from rota.queue.history import TryEnd
 
@@ -94,6 +94,8 @@ class NewJob(Struct, frozen=True, gc=False):
     delay_s: float | None = None
     max_tries: int | None = None
     trace: str | None = None
+    parent_id: JobId | None = None
+    batch_id: BatchId | None = None
 
 
 class Enqueued(Struct, frozen=True, gc=False):
@@ -233,6 +235,8 @@ class JobRow:
     result: str | None = None
     trace: str | None = None
     execution_id: str | None = None
+    parent_id: JobId | None = None
+    batch_id: BatchId | None = None
 
 
 class Retried(Struct, frozen=True, gc=False):

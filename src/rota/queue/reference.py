@@ -124,6 +124,8 @@ class Reference:
             now=at,
             payload=job.payload,
             trace=job.trace,
+            parent_id=job.parent_id,
+            batch_id=job.batch_id,
         )
         return Enqueued(job_id, created=True)
 
@@ -206,13 +208,23 @@ class Reference:
             written[row.id] = state
         return written
 
-    def disown(self, holder: Holder, *, known: Sequence[JobId], now: datetime | None = None) -> int:
-        """Lets the leases run out, without a try, that this holder has and does not know. Returns: how many."""
+    def clock(self) -> datetime:
+        """The database's clock."""
+        return self._clock()
+
+    def disown(self, holder: Holder, *, known: Sequence[JobId], before: datetime, now: datetime | None = None) -> int:
+        """Lets the leases run out, without a try, that this holder claimed until `before` and does not know. Returns:
+        how many."""
         at = self._at(now)
         lost = [
             row
             for row in self._open.values()
-            if row.leased_by == holder and row.lease_until is not None and row.lease_until > at and row.id not in known
+            if row.leased_by == holder
+            and row.lease_until is not None
+            and row.lease_until > at
+            and row.id not in known
+            and row.started_at is not None
+            and row.started_at <= before
         ]
         for row in lost:
             self._write(row, lease_until=at - timedelta(microseconds=1), tries=max(row.tries - 1, 0))

@@ -138,6 +138,10 @@ def _plan(jobs: Sequence[NewJob]) -> _Plan | None:
             columns.add("tenant")
         if job.trace is not None:
             columns.add("trace")
+        if job.parent_id is not None:
+            columns.add("parent_id")
+        if job.batch_id is not None:
+            columns.add("batch_id")
     if not (
         all(1 <= len(kind) <= 200 for kind in kinds)
         and all(_INT4_MIN <= priority <= _INT4_MAX for priority in priorities)
@@ -202,6 +206,10 @@ def _priority(value: int | None) -> bytes:
     return _int4(4, value or 0)
 
 
+def _id(value: UUID | None) -> bytes:
+    return _NULL if value is None else _size(16) + value.bytes
+
+
 def _instant(value: datetime) -> bytes:
     return _int8(8, (value - _TIMES_FROM) // _MICROSECOND)
 
@@ -212,5 +220,7 @@ _FIELDS: Final[Mapping[str, Callable[[Any], bytes]]] = {
     "run_after": _instant,
     "max_tries": _integer,
     "trace": _text,
+    "parent_id": _id,
+    "batch_id": _id,
 }
 """The optional columns, which NewJob calls the same, and how each is written."""

@@ -177,16 +177,26 @@ class Store:
             written.update([(row[0], STATES[row[1]]) for row in rows])
         return written
 
-    async def disown(self, holder: Holder, *, known: Sequence[JobId], now: datetime | None = None) -> int:
+    async def clock(self) -> datetime:
+        """The database's clock."""
+        row = (await self._fetch("clock.sql"))[0]
+        now: datetime = row["now"]
+        return now
+
+    async def disown(
+        self, holder: Holder, *, known: Sequence[JobId], before: datetime, now: datetime | None = None
+    ) -> int:
         """Returns to the queue, without a try, what this holder leased without knowing: a claim's answer was lost.
 
         Args:
             holder: the process that asks, while no claim of its own is under way.
             known: the jobs whose leases it holds.
+            before: a time that `clock` gave since that claim: leases that were claimed later are left alone, so that
+                this statement does no harm however late it arrives.
 
         Returns: how many jobs went back.
         """
-        return len(await self._fetch("disown.sql", holder, list(known), now))
+        return len(await self._fetch("disown.sql", holder, list(known), before, now))
 
     async def sweep(
         self, *, grace_s: float = CANCEL_GRACE_S, limit: int = SWEEP_MAX, now: datetime | None = None
@@ -400,6 +410,8 @@ def one_job(job: NewJob, *, now: datetime | None = None) -> tuple[Any, ...]:
         job.delay_s,
         job.max_tries,
         job.trace,
+        None if job.parent_id is None else str(job.parent_id),
+        None if job.batch_id is None else str(job.batch_id),
         now,
     )
 

@@ -214,9 +214,10 @@ class Worker:
             return False
         if self._claim_failed:
             # Its statement may have been taken although its answer was lost: those jobs are nobody's otherwise.
+            before = await self._store.clock()
             with self._leases.lock:
                 known = [lease.job_id for lease in self._leases.book]
-            await self._store.disown(self.holder, known=known)
+            await self._store.disown(self.holder, known=known, before=before)
             self._claim_failed = False
         self._more.difference_update(ask.kind for ask in asks)
         sent_at = lease_clock()

@@ -26,9 +26,10 @@ WITH given AS MATERIALIZED (
 INSERT INTO :"schema".ended_jobs AS e
     (id, run_after, created_at, started_at, heartbeat_at, finished_at, lease_epoch, priority, tries, max_tries,
      kind, state, place, tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload,
-     progress, result)
+     progress, result, parent_id, batch_id)
 SELECT id, run_after, created_at, started_at, heartbeat_at, coalesce($7::timestamptz, now()), lease_epoch, priority,
        tries, max_tries, kind, outcome, place, tenant, dedupe_key, dedupe_scope, leased_by,
-       coalesce(error, last_error), execution_id, trace, payload, coalesce(moved, progress), result
+       coalesce(error, last_error), execution_id, trace, payload, coalesce(moved, progress), result,
+       parent_id, batch_id
 FROM ended
 RETURNING e.id, e.state

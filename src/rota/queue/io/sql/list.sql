@@ -6,7 +6,8 @@
 -- Index: the primary keys, or ended_jobs_not_done where only such states are asked for.
 SELECT j.id, j.kind, j.tenant, j.priority, j.state, j.place, j.tries, j.max_tries, j.run_after, j.created_at,
        j.started_at, j.finished_at, j.heartbeat_at, j.lease_until, j.lease_epoch, j.leased_by, j.dedupe_key,
-       j.dedupe_scope, j.last_error, j.progress, j.cancel_asked_at, coalesce($8::timestamptz, now()) AS now
+       j.dedupe_scope, j.last_error, j.progress, j.cancel_asked_at, j.parent_id, j.batch_id,
+       coalesce($8::timestamptz, now()) AS now
 FROM :"schema".jobs AS j
 WHERE ($1::text[] IS NULL OR j.kind = ANY ($1))
   AND ($2::text[] IS NULL OR j.state = ANY ($2))

@@ -18,9 +18,11 @@ WITH clock AS MATERIALIZED (
 ), again AS (
     INSERT INTO :"schema".open_jobs
         (id, run_after, created_at, started_at, heartbeat_at, lease_epoch, priority, tries, max_tries, kind, place,
-         tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload, progress)
+         tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload, progress,
+         parent_id, batch_id)
     SELECT old.id, clock.now, created_at, started_at, heartbeat_at, lease_epoch, priority, 0, max_tries, kind, place,
-           tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload, progress
+           tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload, progress,
+           parent_id, batch_id
     FROM old CROSS JOIN clock
     WHERE old.state <> 'done' AND NOT EXISTS (SELECT FROM holder)
     ON CONFLICT DO NOTHING

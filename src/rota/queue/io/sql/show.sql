@@ -6,6 +6,7 @@
 SELECT j.id, j.kind, j.tenant, j.priority, j.state, j.place, j.tries, j.max_tries, j.run_after, j.created_at,
        j.started_at, j.finished_at, j.heartbeat_at, j.lease_until, j.lease_epoch, j.leased_by, j.dedupe_key,
        j.dedupe_scope, j.last_error, j.progress, j.cancel_asked_at, j.payload, j.result, j.trace, j.execution_id,
+       j.parent_id, j.batch_id,
        now() AS now
 FROM :"schema".jobs AS j
 WHERE j.id >= $1 AND j.id <= $2

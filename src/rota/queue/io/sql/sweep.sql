@@ -49,10 +49,10 @@ WITH clock AS MATERIALIZED (
     INSERT INTO :"schema".ended_jobs
         (id, run_after, created_at, started_at, heartbeat_at, finished_at, lease_epoch, priority, tries, max_tries,
          kind, state, place, tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload,
-         progress, result)
+         progress, result, parent_id, batch_id)
     SELECT id, run_after, created_at, started_at, heartbeat_at, now, lease_epoch, priority, tries, max_tries,
            kind, next_state, place, tenant, dedupe_key, dedupe_scope, leased_by, error,
-           execution_id, trace, payload, progress, NULL
+           execution_id, trace, payload, progress, NULL, parent_id, batch_id
     FROM ended
 ), back AS (
     UPDATE :"schema".open_jobs AS j

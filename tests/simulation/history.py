@@ -1,0 +1,115 @@
+"""One history: servers over one database, faults while it lasts, then calm until every job has ended."""
+
+from dataclasses import dataclass
+from random import Random
+
+from rota.ids import Holder
+from rota.queue.job import NewJob, State, forever_key, open_key, queued_key
+from tests.simulation.checks import Checks
+from tests.simulation.scripts import KINDS
+from tests.simulation.server import Server
+from tests.simulation.world import CALM, World
+
+FAULTS_S = 90.0
+CALM_S = 3600.0
+JOBS = 30
+SERVERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a history was: for the person who replays it."""
+
+    seed: int
+    jobs: int
+    starts: int
+    faults: int
+    virtual_s: float
+
+
+@dataclass(slots=True)
+class _Faults:
+    world: World
+    checks: Checks
+    servers: list[Server]
+    count: int = 0
+    starts: int = 0
+
+    def start(self) -> Server:
+        self.starts += 1
+        number = self.starts
+        holder = Holder(f"server:{number}:{self.world.random.getrandbits(16):04x}")
+        # Clocks for leases start anywhere: only differences count.
+        return Server(self.world, checks=self.checks, holder=holder, offset_s=self.world.random.uniform(-1e6, 1e6))
+
+    def strike(self) -> None:
+        """One fault, and the plan for the next."""
+        if self.world.now_s >= FAULTS_S:
+            return
+        random = self.world.random
+        number = random.randrange(len(self.servers))
+        server = self.servers[number]
+        self.count += 1
+        match random.choice(("crash", "pause", "pause", "stop", "away", "cancel", "retry")):
+            case "crash":
+                server.crash()
+            case "pause":
+                server.pause(random.uniform(0.1, 40))
+            case "stop":
+                server.stop()
+            case "away":
+                self.world.away_until_s = self.world.now_s + random.uniform(0.5, 45)
+            case "cancel":
+                ids = list(self.checks.open_jobs())
+                if ids and self.world.now_s >= self.world.away_until_s:
+                    self.world.statement("cancel", [random.choice(ids)])
+            case "retry":
+                failed = [i for i, row in self.world.rows().items() if row.state in (State.FAILED, State.CANCELLED)]
+                if failed and self.world.now_s >= self.world.away_until_s:
+                    self.world.statement("retry", random.choice(failed))
+        self.world.after(random.expovariate(1 / 5), self.strike)
+
+    def watch(self) -> None:
+        """A supervisor: what has ended starts again, as another holder."""
+        for number, server in enumerate(self.servers):
+            if not server.alive:
+                self.servers[number] = self.start()
+        self.world.after(1.0, self.watch)
+
+
+def run(seed: int) -> Told:
+    """Plays one history.
+
+    Raises: Broken, if an invariant did not hold.
+    """
+    random = Random(seed)
+    world = World(random)
+    checks = Checks(world)
+    faults = _Faults(world, checks, [])
+    faults.servers = [faults.start() for _ in range(SERVERS)]
+
+    def add() -> None:
+        if world.now_s < world.away_until_s:
+            world.after(1.0, add)
+            return
+        key = f"key-{random.randrange(4)}"
+        dedupe = random.choice(
+            (None, None, None, open_key(key), queued_key(key), forever_key(f"once-{random.random()}"))
+        )
+        world.statement(
+            "enqueue",
+            NewJob(
+                random.choice(list(KINDS)), priority=random.choice((0, 0, 10)), dedupe=dedupe,
+                delay_s=random.choice((0, 0, 0, random.uniform(0, 20))), max_tries=random.choice((None, 1, 2)),
+            ),
+        )  # fmt: skip
+
+    for _ in range(JOBS):
+        world.after(random.uniform(0, FAULTS_S * 0.8), add)
+    world.after(random.expovariate(1 / 5), faults.strike)
+    faults.watch()
+    world.run(FAULTS_S)
+    world.line, world.away_until_s = CALM, 0.0
+    world.run(FAULTS_S + CALM_S, done=lambda: world.now_s > FAULTS_S + 30 and not any(checks.open_jobs()))
+    checks.ended()
+    return Told(seed, JOBS, checks.starts, faults.count, world.now_s)
