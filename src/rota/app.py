@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
 from rota import settings as settings_module
-from rota.errors import EnqueueError, SettingsError
+from rota.errors import EnqueueError, RotaError, SettingsError
 from rota.ids import JobId
 from rota.io import migrate
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import Database, Target, statement
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io import bulk, callers
+from rota.queue.io.results import Results
 from rota.queue.io.store import Store, many_jobs, one_job
 from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import Dedupe, Enqueued, NewJob, State
@@ -60,6 +61,7 @@ class App:
         self._kinds: dict[Callable[..., Any], str] = {}
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
+        self._results: Results | None = None
         self._starting = asyncio.Lock()
         self.sync = SyncApp(self)
 
@@ -233,6 +235,9 @@ class App:
 
     async def stop(self) -> None:
         """Closes what was opened."""
+        results, self._results = self._results, None
+        if results is not None:
+            await results.stop()
         database, self._database = self._database, None
         if database is not None:
             await database.stop()
@@ -351,6 +356,22 @@ class App:
         """Cancels a job: CANCELLED if it was queued, LEASED if its worker was asked to stop, None if it has ended."""
         return (await (await self.store()).cancel([job_id], reason=reason)).get(job_id)
 
+    async def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
+        """Waits until a job has ended, and gives its result.
+
+        Args:
+            job: its id, or what `enqueue` returned. An enqueue on a connection of yours has to be committed.
+            timeout_s: how long to wait at most; None waits for as long as it takes.
+
+        Returns: what the handler returned, as JSON values; None if that was nothing.
+
+        Raises: JobFailed or JobCancelled with the reason; ResultTimeout; JobNotFound; DatabaseError.
+        """
+        if self._results is None:
+            self._results = Results((await self.store()).results)
+        job_id = job.id if isinstance(job, Enqueued) else job
+        return await self._results.wait(job_id, timeout_s=timeout_s)
+
     # Working
 
     def worker(self, *, ends_process: bool = False) -> Worker:
@@ -428,6 +449,26 @@ class SyncApp:
         schema = self._app.settings.schema
         text = statement("rota.queue.io.sql", "enqueue_many.sql", schema)
         return list(map(_answer, callers.fetch_on_sync(conn, text, many_jobs(jobs), schema=schema)))
+
+    def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
+        """Waits until a job has ended, and gives its result; see `App.result`. It opens a connection of its own.
+
+        Raises: as `App.result`; RotaError where an event loop runs in this thread, which this would block.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self._result(job.id if isinstance(job, Enqueued) else job, timeout_s))
+        raise RotaError("An event loop runs in this thread: use `await app.result(…)`, which does not block it.")
+
+    async def _result(self, job_id: JobId, timeout_s: float | None) -> Any:
+        database = Database(self._app.target, size=1)
+        results = Results(Store(database).results)
+        try:
+            return await results.wait(job_id, timeout_s=timeout_s)
+        finally:
+            await results.stop()
+            await database.stop()
 
 
 def _check_names(tenant: Any, dedupe: Any) -> None:

@@ -10,10 +10,16 @@
     ├── EmbeddedError        the embedded PostgreSQL cannot be started or its data folder cannot be used
     ├── MediaError           ffmpeg or ffprobe is missing or failed
     ├── JobNotFound          no job has this id
+    ├── JobEnded             a job whose result was waited for has none
+    │   ├── JobFailed        it failed or expired; says why
+    │   └── JobCancelled     somebody wanted it to end
+    ├── ResultTimeout        a job has not ended in the time that its result was waited for; a TimeoutError too
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
 """
+
+from uuid import UUID
 
 
 class RotaError(Exception):
@@ -61,6 +67,26 @@ class MediaError(RotaError):
 
 class JobNotFound(RotaError):
     """No job has this id."""
+
+
+class JobEnded(RotaError):
+    """A job whose result was waited for ended without one. `job_id` is the job's."""
+
+    def __init__(self, message: str, *, job_id: UUID) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class JobFailed(JobEnded):
+    """The job failed, or it expired. The message has its last error."""
+
+
+class JobCancelled(JobEnded):
+    """The job was cancelled. The message has the reason."""
+
+
+class ResultTimeout(RotaError, TimeoutError):
+    """The job has not ended in the time that its result was waited for; it goes on."""
 
 
 class LeaseLost(RotaError):

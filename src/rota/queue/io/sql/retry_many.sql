@@ -12,10 +12,11 @@ WITH old AS (
 ), again AS (
     INSERT INTO :"schema".open_jobs
         (id, run_after, created_at, started_at, heartbeat_at, lease_epoch, priority, tries, max_tries, kind, place,
-         tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload, progress)
+         tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload, progress,
+         parent_id, batch_id)
     SELECT id, coalesce($2::timestamptz, now()), created_at, started_at, heartbeat_at, lease_epoch, priority, 0,
            max_tries, kind, place, tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace,
-           payload, progress
+           payload, progress, parent_id, batch_id
     FROM old
     RETURNING id, kind
 ), woken AS (
