@@ -361,7 +361,7 @@ class App:
 
         Args:
             job: its id, or what `enqueue` returned. An enqueue on a connection of yours has to be committed.
-            timeout_s: how long to wait at most; None waits for as long as it takes.
+            timeout_s: how long to wait at most; 0 only looks, None waits for as long as it takes.
 
         Returns: what the handler returned, as JSON values; None if that was nothing.
 

@@ -65,6 +65,16 @@ class Held(Struct, gc=False):
     """When the renewal that is under way was sent."""
     ended_at: float | None = None
     """When the job's run ended."""
+    lost_deadline: float = 0.0
+    """The deadline that stood when the lease was lost."""
+    guarded: bool = False
+    """Whether the run got no further step because its lease was over: what it did, it did before."""
+
+    def ends(self, *, now: float) -> float:
+        """Notes that the run has ended. Returns: when it took its last step of its own accord, at the latest."""
+        over = self.deadline or self.lost_deadline
+        self.ended_at = min(now, over) if self.guarded else now
+        return self.ended_at
 
     @property
     def moved(self) -> bool:
@@ -157,7 +167,7 @@ class LeaseBook:
                 held.next_beat = max(held.sent_at + held.heartbeat_s, now)
                 held.sent_at = None
             else:
-                held.deadline = 0.0
+                held.lost_deadline, held.deadline = held.deadline, 0.0
                 del self._held[renewal.lease.job_id]
                 lost.append(renewal.lease)
         return lost

@@ -192,16 +192,16 @@ class Crew:
         while line:
             running = line.popleft()
             running.task = task
-            ended_at = await self._run(running)
+            now = await self._run(running)
             while task.cancelling():
                 # The order was for that job; the task goes on with the next.
                 task.uncancel()
-            if ended_at > turn_ends:
+            if now > turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = lease_clock() + TURN_S
 
     async def _run(self, running: Running) -> float:
-        """Runs one job. Returns: when it ended."""
+        """Runs one job. Returns: the clock at its end."""
         write: Write | None = None
         try:
             write = await self._outcome(running)
@@ -210,17 +210,22 @@ class Crew:
         finally:
             running.task = None
             lease = running.job.lease
-            del self._running[lease.job_id]
+            if self._running.get(lease.job_id) is running:
+                # Else its lease was lost, and this worker has claimed the job anew before the handler came to its end.
+                del self._running[lease.job_id]
             # The run is over now, whenever that is written.
-            ended_at = running.held.ended_at = lease_clock()
-            self._lines.close(lease)
-            if write is None or running.held.deadline == 0.0:
+            now = lease_clock()
+            if running.started:
+                ended_at = running.held.ends(now=now)
+                self._lines.close(lease)
+                if running.held.deadline == 0.0:
+                    self._lost(lease, ended_at)
+            if write is None:
                 self._leases.drop([lease])
-                self._lost(lease, ended_at)
             self._ended(running.job.kind, write)
             if not self._running:
                 self._idle.set()
-        return ended_at
+        return now
 
     async def _outcome(self, running: Running) -> Write | None:
         job, handler = running.job, running.handler

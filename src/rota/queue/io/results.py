@@ -38,14 +38,24 @@ class Results:
         self._asking: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
 
+    @property
+    def waiting(self) -> int:
+        """How many jobs are waited for."""
+        return len(self._waiters)
+
     async def wait(self, job_id: JobId, *, timeout_s: float | None) -> Any:
-        """Waits until the job has ended.
+        """Waits until the job has ended; with 0 it only looks.
 
         Returns: its result; None if it has none.
 
         Raises: JobFailed, JobCancelled with the job's last error; ResultTimeout; JobNotFound; what `ask` raises for
             good.
         """
+        if timeout_s is not None and timeout_s <= 0:
+            answer = (await self._ask([job_id])).get(job_id)
+            if answer is None or answer.state in ENDED:
+                return result_of(job_id, answer)
+            raise _timeout(job_id, 0)
         future = self._waiters.get(job_id)
         if future is None:
             future = self._waiters[job_id] = asyncio.get_running_loop().create_future()
@@ -57,9 +67,7 @@ class Results:
             async with asyncio.timeout(timeout_s):
                 answer = await asyncio.shield(future)
         except TimeoutError:
-            raise ResultTimeout(
-                f"Job {job_id} has not ended within {timeout_s:g} s. It goes on: `rota jobs show {job_id}` says how."
-            ) from None
+            raise _timeout(job_id, timeout_s or 0) from None
         finally:
             self._waited[job_id] -= 1
             if not self._waited[job_id]:
@@ -118,6 +126,12 @@ class Results:
                 future.set_exception(error)
                 # One that nobody waits for any more is no fault to report.
                 future.exception()
+
+
+def _timeout(job_id: JobId, timeout_s: float) -> ResultTimeout:
+    return ResultTimeout(
+        f"Job {job_id} has not ended within {timeout_s:g} s. It goes on: `rota jobs show {job_id}` says how."
+    )
 
 
 def result_of(job_id: JobId, answer: Answer | None) -> Any:

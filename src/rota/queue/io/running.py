@@ -230,4 +230,5 @@ class _Stepped:
             except BaseException as thrown:
                 step, value = self._coroutine.throw, thrown
             if lease_clock() >= self._held.deadline:
+                self._held.guarded = True
                 step, value, told = self._coroutine.throw, Stopped(), True

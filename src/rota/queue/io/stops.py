@@ -35,6 +35,7 @@ class Stops:
 
     Attributes:
         overlap_seconds_total: how long runs of this process went on beside runs of the same job by other holders.
+        told: how many runs the database has noted.
     """
 
     def __init__(self, store: Store, *, holder: Holder) -> None:
@@ -43,6 +44,12 @@ class Stops:
         self._pending: dict[Lease, float] = {}
         self._news = asyncio.Event()
         self.overlap_seconds_total = 0.0
+        self.told = 0
+
+    @property
+    def waiting(self) -> int:
+        """Words that are not said yet."""
+        return len(self._pending)
 
     def add(self, lease: Lease, *, stopped_at: float) -> None:
         """Takes a run that stopped at this time of the lease clock; returns at once."""
@@ -73,6 +80,7 @@ class Stops:
                 noted = await self._store.stopped(stops, holder=self._holder, conn=conn)
             for lease, overlap_s in noted.items():
                 self._pending.pop(lease, None)
+                self.told += 1
                 if overlap_s > 0:
                     self.overlap_seconds_total += overlap_s
                     log.error(
