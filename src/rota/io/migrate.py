@@ -63,6 +63,18 @@ def script(schema: str) -> str:
     return "BEGIN;\n\n" + "\n\n".join(steps) + "\n\nCOMMIT;\n"
 
 
+def step_sql(schema: str, number: int) -> tuple[str, str, str, str]:
+    """One step for somebody who runs it on a connection of their own, in a transaction of theirs.
+
+    Returns: four statements: what must stand before any step (safe to repeat; it takes the lock that keeps others from
+        migrating meanwhile); a query that gives a row if the step is applied already; the step; its record.
+    """
+    step = next(step for step in migrations(schema) if step.number == number)
+    lock = f"SELECT pg_advisory_xact_lock({LOCK}, hashtext('{schema}'));"
+    done = fill_in(f'SELECT 1 FROM :"schema".migrations WHERE number = {step.number}', schema=schema)  # noqa: S608
+    return f"{lock}\n{_begin(schema)}", done, step.text, _record(schema, step)
+
+
 async def status(target: Target) -> tuple[list[Applied], list[Migration]]:
     """What the database has, and what it still lacks.
 
