@@ -1,8 +1,8 @@
 """What a worker and its child processes say to each other, as typed messages. Pure.
 
 One frame is a 4-byte big-endian length and a msgpack body. A child runs one job at a time: it says Ready, is told Run,
-says Moved as the job moves and Said for what it logs, and at the end Ended; Stop asks it to end the job. Both sides
-come from the same installation, so there are no versions.
+says Moved as the job moves and Said for what it logs, and at the end Ended; Until moves its deadline, Stop asks it to
+end the job. Both sides come from the same installation, so there are no versions.
 """
 
 import struct
@@ -56,6 +56,8 @@ class Run(Struct, frozen=True, tag=True):
     dedupe_scope: str | None
     progress: str | None
     trace: str | None
+    deadline: float
+    """When its lease is over, as `rota.io.clock` counts, which both sides share."""
 
     def job(self) -> ClaimedJob:
         """The job, as a worker has it."""
@@ -64,6 +66,12 @@ class Run(Struct, frozen=True, tag=True):
             self.max_tries, self.run_after, self.created_at,
             None if self.dedupe_scope is None else Scope(self.dedupe_scope), self.progress, self.trace,
         )  # fmt: skip
+
+
+class Until(Struct, frozen=True, tag=True):
+    """To the child: the job's lease was extended to this deadline."""
+
+    deadline: float
 
 
 class Stop(Struct, frozen=True, tag=True):
@@ -103,7 +111,7 @@ class Ended(Struct, frozen=True, tag=True):
     told: bool = False
 
 
-Message = Begin | Run | Stop | Ready | Moved | Said | Ended
+Message = Begin | Run | Until | Stop | Ready | Moved | Said | Ended
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)
 _OUTCOMES: Final = {outcome.__name__: outcome for outcome in HandlerOutcome.__args__}
@@ -115,11 +123,11 @@ def frame(message: Message) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def run_message(job: ClaimedJob, target: Target) -> Run:
+def run_message(job: ClaimedJob, target: Target, *, deadline: float) -> Run:
     """The order to run a job."""
     return Run(
         target, job.kind, job.id, job.lease.epoch, job.tenant, job.payload, job.priority, job.tries, job.max_tries,
-        job.run_after, job.created_at, job.dedupe_scope, job.progress, job.trace,
+        job.run_after, job.created_at, job.dedupe_scope, job.progress, job.trace, deadline,
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """A child process that runs jobs of `isolation="process"`, one at a time: `python -m rota.queue.io.child FD PARENT`.
 
-It speaks to its worker over a socket, imports handlers by name, and ends when the worker does. It holds no lease and
-decides nothing: the worker does, and kills it when it must.
+It speaks to its worker over a socket, imports handlers by name, and ends when the worker does. It decides nothing: the
+worker does, and kills it when it must. One thing it sees to alone, because its worker may stand still (SIGSTOP, a
+machine that swaps): when the job's lease is over it kills itself with all that it started (I2).
 """
 
 import ctypes
@@ -19,6 +20,7 @@ from typing import Any
 from rota.errors import PayloadError
 from rota.io import log
 from rota.io.clock import lease_clock
+from rota.io.kill import kill_own_tree
 from rota.queue import dispatcher
 from rota.queue.child_messages import (
     Begin,
@@ -30,6 +32,7 @@ from rota.queue.child_messages import (
     Said,
     Stop,
     Target,
+    Until,
     frame,
     outcome_message,
 )
@@ -42,6 +45,7 @@ from rota.queue.payload import encode
 
 PR_SET_PDEATHSIG = 1
 READ_BYTES = 1 << 20
+GUARD_STEP_S = 0.25
 
 
 class Host:
@@ -103,13 +107,16 @@ def main(fd: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     wire = socket.socket(fileno=fd)
-    stopping, orders = threading.Event(), _Orders()
+    stopping, orders, guard = threading.Event(), _Orders(), _Guard()
     host = Host(wire, stopping)
-    threading.Thread(target=_read, args=(wire, stopping, orders), name="rota-orders", daemon=True).start()
+    threading.Thread(target=_read, args=(wire, stopping, orders, guard), name="rota-orders", daemon=True).start()
+    threading.Thread(target=guard.run, name="rota-guard", daemon=True).start()
     host.send(Ready())
     while (order := orders.next()) is not None:
         stopping.clear()
+        guard.set(order.deadline)
         ended = _run(order, host)
+        guard.set(None)
         host.end()
         host.send(ended)
 
@@ -134,7 +141,38 @@ class _Orders:
             return order
 
 
-def _read(wire: socket.socket, stopping: threading.Event, orders: _Orders) -> None:
+class _Guard:
+    """Ends this process when the lease of its job is over, whatever its worker does."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._deadline: float | None = None
+
+    def set(self, deadline: float | None) -> None:
+        """A job begins, or ends (None)."""
+        with self._condition:
+            self._deadline = deadline
+            self._condition.notify()
+
+    def move(self, deadline: float) -> None:
+        """The lease of the job that runs was extended."""
+        with self._condition:
+            if self._deadline is not None:
+                self._deadline = deadline
+
+    def run(self) -> None:
+        with self._condition:
+            while True:
+                self._condition.wait_for(lambda: self._deadline is not None)
+                while self._deadline is not None:
+                    left = self._deadline - lease_clock()
+                    if left <= 0:
+                        kill_own_tree()
+                    # In short steps: a wait does not count while the machine sleeps, and the lease does.
+                    self._condition.wait(min(left, GUARD_STEP_S))
+
+
+def _read(wire: socket.socket, stopping: threading.Event, orders: _Orders, guard: _Guard) -> None:
     frames = Frames()
     while data := wire.recv(READ_BYTES):
         for message in frames.feed(data):
@@ -145,6 +183,8 @@ def _read(wire: socket.socket, stopping: threading.Event, orders: _Orders) -> No
                         log.setup_as(message.log_format, message.log_level)
                 case Run():
                     orders.put(message)
+                case Until():
+                    guard.move(message.deadline)
                 case Stop():
                     stopping.set()
                 case _:

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from rota.io.clock import lease_clock
 from rota.lease import Held, Loss
-from rota.queue.child_messages import Ended, Moved, Said, Target, frame, run_message
+from rota.queue.child_messages import Ended, Moved, Said, Target, Until, frame, run_message
 from rota.queue.handler import Handler
 from rota.queue.history import LogLine
-from rota.queue.io.children import Child, Children
+from rota.queue.io.children import Child, ChildDied, Children
 from rota.queue.io.context import Context
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
@@ -154,8 +154,11 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     """
     child = await children.take()
     running.child = child
+    telling: asyncio.Task[None] | None = None
     try:
-        await child.send(frame(run_message(running.job, target_of(running.handler.function))))
+        target = target_of(running.handler.function)
+        await child.send(frame(run_message(running.job, target, deadline=running.held.deadline)))
+        telling = asyncio.create_task(_tell_deadlines(running.held, child))
         while True:
             for message in await child.messages():
                 if isinstance(message, Moved):
@@ -164,17 +167,34 @@ async def run_in_child(running: Running, children: Children) -> Ended:
                     running.said_by_child(message)
                 elif isinstance(message, Ended):
                     return message
+    except ChildDied:
+        # If nobody killed it, and its lease is over, it has kept that lease itself.
+        running.held.guarded = not running.killed and lease_clock() >= running.held.deadline
+        raise
     except asyncio.CancelledError:
         # Its task ends, so nobody would see to the child any more.
         running.killed = True
         child.kill()
         raise
     finally:
+        if telling is not None:
+            telling.cancel()
         running.child = None
         if running.stop_seen_at is not None:
             # A kill may be on its way, and must not meet the next job.
             child.kill()
         await children.give_back(child)
+
+
+async def _tell_deadlines(held: Held, child: Child) -> None:
+    """Tells a child of each extension of its lease, soon after it was written."""
+    told = held.deadline
+    while True:
+        await asyncio.sleep(min(1.0, held.lease_s / 20))
+        # A lease that was lost is over, and the child is being stopped.
+        if held.deadline > told:
+            told = held.deadline
+            await child.send(frame(Until(told)))
 
 
 def target_of(function: Callable[..., Any]) -> Target:
