@@ -79,6 +79,26 @@ def medians(samples: Iterable[Sample]) -> dict[str, float]:
     return {key: statistics.median(values) for key, values in found.items()}
 
 
+def best(samples: Sequence[Sample], keys: Iterable[str], *, name: str, lowest: bool = False) -> list[Sample]:
+    """The best of several as one more sample.
+
+    Args:
+        samples: all there are.
+        keys: among whom.
+        name: the key of the answer.
+        lowest: whether less is better.
+
+    Returns: one sample with the best median of these keys; none if none of them was measured.
+    """
+    middle = medians(samples)
+    found = [(middle[key], key) for key in keys if key in middle]
+    if not found:
+        return []
+    value, key = min(found) if lowest else max(found)
+    others = statistics.median(sample.others for sample in samples if sample.key == key)
+    return [Sample(name, value, others)]
+
+
 def ratio(line: Line, middle: Mapping[str, float]) -> float | None:
     """The line's value as a multiple of its base; None where one is missing."""
     if line.base is None or line.key not in middle or not middle.get(line.base):

@@ -13,13 +13,15 @@ import asyncpg
 
 from bench import machine, report
 from bench.machine import Bystanders
+from bench.queue import peers
+from bench.queue.peers import PEERS, PYTHON_PEERS
 from bench.queue.works import NotMeasured, Sizes, Works
 from bench.report import Bar, Line, Sample
 from bench.server import SETTINGS, Server, private_server
 
 FULL: Final = Sizes(jobs=20_000, singles=2000, wakeups=300, finished=500_000, future=100_000)
 QUICK: Final = Sizes(jobs=5000, singles=300, wakeups=60, finished=50_000, future=10_000)
-WORKS: Final = ("W1", "W2", "W3", "W4", "W5", "W6")
+WORKS: Final = ("W1", "W2", "W3", "W4", "W5", "W6", "W7")
 
 LINES: Final = (
     Line("W1", "enqueue one by one : insert", "one.rota", "one.raw"),
@@ -47,6 +49,35 @@ LINES: Final = (
     ),
 )  # fmt: skip
 
+PEER_LINES: Final = (
+    Line("W1", "enqueue one by one : best peer", "one.rota", "one.best", bar=Bar("enqueue one by one / best peer", 1)),
+    Line(
+        "W2", "bulk enqueue : best peer", "bulk.rota.described", "bulk.best.described",
+        bar=Bar("bulk enqueue / best peer", 2),
+    ),
+    Line("W3", "drain : best peer", "drain.rota", "drain.best", bar=Bar("drain / best peer", 1.2)),
+    Line("W3", "drain : best Python peer", "drain.rota", "drain.best_python", bar=Bar("drain / best Python peer", 3)),
+    Line("W4", "drain by two : best peer", "drain_two.rota", "drain_two.best", bar=Bar("by two / best peer", 1.1)),
+    Line(
+        "W5", "idle wake-up p50 : best peer", "wake_p50.rota", "wake_p50.best", unit="ms", digits=2,
+        bar=Bar("wake-up p50 / best peer", 1, below=True),
+    ),
+    Line(
+        "W5", "idle wake-up p99 : best peer", "wake_p99.rota", "wake_p99.best", unit="ms", digits=2,
+        bar=Bar("wake-up p99 / best peer", 2, below=True),
+    ),
+    Line(
+        "W7", "drain, each end its own commit : best peer", "drain_alone.rota_alone", "drain_alone.best",
+        bar=Bar("drain with each end a commit / best peer", 1.5),
+    ),
+)  # fmt: skip
+"""Against whoever does it best, of any language or of Python's, at the setting that suits it best."""
+
+ALONE: Final = ("graphile_worker_alone", "procrastinate", "chancy", "oban")
+"""Peers, and settings of theirs, that write each end by itself."""
+NODE_ALONE: Final = "graphile_worker_alone"
+"""A setting that is there for W7 alone."""
+
 Measurement = Callable[[], Awaitable[list[Sample]]]
 
 
@@ -61,6 +92,7 @@ class Options:
     bystanders: Bystanders
     json: Path | None
     place: Path | None
+    peers: tuple[str, ...] = ()
 
 
 def parse(args: Sequence[str]) -> Options:
@@ -70,6 +102,9 @@ def parse(args: Sequence[str]) -> Options:
     parser.add_argument("--rounds", type=int, help="default: 5")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where bars, medians and samples go")
     parser.add_argument("--only", nargs="+", choices=WORKS, default=WORKS, metavar="NAME", help=" ".join(WORKS))
+    parser.add_argument(
+        "--peers", nargs="*", choices=PEERS, metavar="NAME", help=f"also others; all, or some of {' '.join(PEERS)}"
+    )
     parser.add_argument("--place", type=Path, metavar="FOLDER", help="where the database lies (default: temp files)")
     parser.add_argument("--quiet", type=float, default=0.1, metavar="SHARE", help="CPU that others may use (0.1)")
     parser.add_argument("--patience", type=float, metavar="S", help="wait for that, before each measurement (20)")
@@ -88,10 +123,11 @@ def parse(args: Sequence[str]) -> Options:
         ),
         json=given.json,
         place=given.place,
+        peers=() if given.peers is None else tuple(given.peers or PEERS),
     )
 
 
-def plan(works: Works, only: Sequence[str]) -> dict[str, list[tuple[str, Measurement]]]:
+def plan(works: Works, only: Sequence[str], peers: Sequence[str] = ()) -> dict[str, list[tuple[str, Measurement]]]:
     """What one round measures: by workload, whom and how. W6 needs the drain without history of the same round."""
 
     def history(key: str, *sorts: str) -> tuple[str, Measurement]:
@@ -112,9 +148,24 @@ def plan(works: Works, only: Sequence[str]) -> dict[str, list[tuple[str, Measure
         ],
         "W5": [("rota", lambda: works.wake("rota")), ("notify", lambda: works.wake("notify"))],
         "W6": [history("finished", "finished"), history("future", "future"), history("history", "finished", "future")],
+        "W7": [("rota", lambda: works.drain("rota_alone", "drain_alone"))],
     }
     if "W6" in only and "W3" not in only:
         steps["W6"] = [steps["W3"][0], *steps["W6"]]
+
+    def of(peer: str) -> None:
+        """What is measured of a peer."""
+        if peer != NODE_ALONE:
+            steps["W1"].append((peer, lambda: works.one_by_one(peer)))
+            steps["W2"].append((peer, lambda: works.at_once(peer, "described")))
+            steps["W3"].append((peer, lambda: works.drain(peer, "drain")))
+            steps["W4"].append((peer, lambda: works.drain(peer, "drain_two", workers=2)))
+            steps["W5"].append((peer, lambda: works.wake(peer)))
+        if peer in ALONE:
+            steps["W7"].append((peer, lambda: works.drain(peer, "drain_alone")))
+
+    for peer in peers:
+        of(peer)
     return {name: steps[name] for name in WORKS if name in only}
 
 
@@ -136,7 +187,7 @@ async def measure_all(server: Server, options: Options) -> tuple[list[Sample], l
     samples: list[Sample] = []
     failures: list[str] = []
     for number in range(options.rounds):
-        for work, steps in plan(works, options.only).items():
+        for work, steps in plan(works, options.only, options.peers).items():
             # Who goes first has no lasting advantage.
             for name, measure in steps if number % 2 == 0 else reversed(steps):
                 head = f"round {number + 1}/{options.rounds}  {work} {name:14}"
@@ -152,6 +203,33 @@ async def measure_all(server: Server, options: Options) -> tuple[list[Sample], l
     return samples, failures
 
 
+def with_best(samples: list[Sample]) -> list[Sample]:
+    """The samples, and beside them the best peer's of each sort."""
+    found = list(samples)
+    for key in ("one", "drain", "drain_two", "drain_alone", "wake_p50", "wake_p99"):
+        lowest = key.startswith("wake")
+        found += report.best(samples, [f"{key}.{peer}" for peer in PEERS], name=f"{key}.best", lowest=lowest)
+    found += report.best(samples, [f"drain.{peer}" for peer in PYTHON_PEERS], name="drain.best_python")
+    found += report.best(samples, [f"bulk.{peer}.described" for peer in PEERS], name="bulk.best.described")
+    return found
+
+
+def peer_table(samples: Sequence[Sample], peers: Sequence[str]) -> str:
+    """What each peer reached: a line for each, a column for each work."""
+    middle = report.medians(samples)
+    keys = {
+        "W1 /s": "one.{}", "W2 /s": "bulk.{}.described", "W3 /s": "drain.{}", "W4 /s": "drain_two.{}",
+        "W5 p50 ms": "wake_p50.{}", "W5 p99 ms": "wake_p99.{}", "W7 /s": "drain_alone.{}",
+    }  # fmt: skip
+    rows = [["", *keys]]
+    for name in ("rota", "rota_alone", "raw", "notify", *peers):
+        values = [middle.get(key.format(name)) for key in keys.values()]
+        if any(value is not None for value in values):
+            rows.append([name, *("" if v is None else f"{v:,.2f}" if v < 100 else f"{v:,.0f}" for v in values)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
 def say(line: str) -> None:
     """A line of progress."""
     print(line, file=sys.stderr, flush=True)
@@ -160,7 +238,7 @@ def say(line: str) -> None:
 def results(samples: list[Sample], failures: list[str], options: Options, facts: dict[str, Any]) -> dict[str, Any]:
     """What goes into the JSON file."""
     return {
-        "bars": report.bars(LINES, samples),
+        "bars": report.bars((*LINES, *PEER_LINES), samples),
         "medians": report.medians(samples),
         "disturbance": report.disturbance(samples, limit=options.bystanders.limit) if samples else "",
         "failures": failures,
@@ -174,15 +252,23 @@ def results(samples: list[Sample], failures: list[str], options: Options, facts:
 def main(args: Sequence[str]) -> int:
     """Measures and reports. Returns: 0, or 1 if something could not be measured; a bar not reached is no failure."""
     options = parse(args)
+    try:
+        peers.install(list(options.peers))
+    except peers.NotInstalled as error:
+        say(str(error))
+        return 1
     with private_server(options.place) as server:
         facts = machine.facts(server.folder)
         facts["postgres"] = asyncio.run(server.ask("SHOW server_version"))
         say("  ".join(f"{name} {fact}" for name, fact in facts.items()))
         samples, failures = asyncio.run(measure_all(server, options))
+        samples = with_best(samples)
     found = results(samples, failures, options, facts)
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(report.table(LINES, samples))
+    print(report.table((*LINES, *PEER_LINES), samples))
+    if options.peers:
+        print(peer_table(samples, options.peers))
     print(found["disturbance"])
     for failure in failures:
         print(failure)

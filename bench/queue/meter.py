@@ -7,9 +7,9 @@ job waited for its start. The clock is the machine's monotonic one, which all pr
 import mmap
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _HEAD: Final = struct.Struct("=qd")
 _WAIT: Final = struct.Struct("=d")
@@ -37,6 +37,13 @@ class Meter:
             self._times[0] = time.monotonic()
         self._count += 1
         self._counts[0] = self._count
+
+    def handled(self, payload: Mapping[str, Any]) -> None:
+        """Both, for a payload that is a plain object with `number` and `sent_at`."""
+        now = time.monotonic()
+        self.started()
+        if payload["sent_at"]:
+            self.waited(payload["number"], now - payload["sent_at"])
 
     def waited(self, number: int, seconds: float) -> None:
         """Notes how long a job waited; jobs beyond the kept numbers, and below 0, were only for warming up."""

@@ -6,7 +6,6 @@ Rates are jobs a second, waits are milliseconds.
 
 import asyncio
 import json
-import sys
 import tempfile
 import time
 from asyncio.subprocess import Process
@@ -22,6 +21,7 @@ import psutil
 
 from bench.machine import Bystanders
 from bench.queue import meter
+from bench.queue.peers import PEERS, command
 from bench.report import Sample, quantile
 from bench.server import Server
 
@@ -36,7 +36,8 @@ START_S_MAX: Final = 30.0
 DRAIN_S_MAX: Final = 120.0
 STOP_S_MAX: Final = 10.0
 FILL_S_MAX: Final = 600.0
-DEFAULT_WAY: Final = {"rota": "described", "raw": "own"}
+TOGETHER: Final = ("rota", "raw")
+"""These two share a database: raw COPY goes into Rota's table too."""
 TEMPLATE: Final = "empty"
 
 
@@ -65,7 +66,7 @@ class Works:
 
     async def one_by_one(self, adapter: str) -> list[Sample]:
         """W1."""
-        database = await self._fresh()
+        database = await self._fresh(adapter)
         await self._bystanders.wait()
         since = self._bystanders.reading()
         found = await self._role(adapter, "one", database, self._sizes.singles, WARMUP)
@@ -74,7 +75,7 @@ class Works:
 
     async def at_once(self, adapter: str, way: str) -> list[Sample]:
         """W2."""
-        database = await self._fresh()
+        database = await self._fresh(adapter)
         await self._bystanders.wait()
         since = self._bystanders.reading()
         found = await self._role(adapter, "bulk", database, way, self._sizes.jobs, WARMUP)
@@ -84,9 +85,9 @@ class Works:
     async def drain(self, adapter: str, key: str, *, workers: int = 1, history: tuple[str, ...] = ()) -> list[Sample]:
         """W3, W4, W6: jobs a second from the first start until no job is open, and what each took of CPU and log."""
         module = import_module(f"bench.queue.adapters.{adapter}")
-        database = await self._fresh(history)
-        jobs, before = self._sizes.jobs, await self._server.ask(module.DONE, database=database)
-        await self._role(adapter, "bulk", database, DEFAULT_WAY[adapter], jobs, 0)
+        database = await self._fresh(adapter, history)
+        jobs, before = self._sizes.jobs, await self._done(module, database)
+        await self._role(adapter, "bulk", database, "own" if adapter == "raw" else "described", jobs, 0)
         await self._server.run("VACUUM ANALYZE", "CHECKPOINT", database=database)
         async with self._workers(adapter, database, count=workers) as (folder, processes):
             await self._bystanders.wait()
@@ -102,8 +103,8 @@ class Works:
             written = await self._written() - written
         await self._until_left(database)
         commits = await self._commits(database) - commits - asked
-        done = await self._server.ask(module.DONE, database=database) - before
-        if done != jobs:
+        done = await self._done(module, database) - before
+        if done != jobs and hasattr(module, "DONE"):
             raise NotMeasured(f"{done:,} of {jobs:,} jobs are done, and none is open")
         return [
             Sample(f"{key}.{adapter}", jobs / (ended - first), others),
@@ -112,9 +113,12 @@ class Works:
             Sample(f"{key}_commits.{adapter}", commits / jobs, others),
         ]
 
+    async def _done(self, module: Any, database: str) -> int:
+        return int(await self._server.ask(module.DONE, database=database)) if hasattr(module, "DONE") else 0
+
     async def wake(self, adapter: str) -> list[Sample]:
         """W5: from the call that adds a job until its handler starts, in another process that was idle."""
-        database = await self._fresh()
+        database = await self._fresh(adapter)
         count = self._sizes.wakeups
         async with self._workers(adapter, database, count=1, waits=count) as (folder, processes):
             (folder / "gate").touch()
@@ -134,16 +138,22 @@ class Works:
 
     # Databases
 
-    async def _fresh(self, history: tuple[str, ...] = ()) -> str:
-        return await self._server.fresh(await self._template(history))
+    async def _fresh(self, adapter: str, history: tuple[str, ...] = ()) -> str:
+        return await self._server.fresh(await self._template(adapter, history))
 
-    async def _template(self, history: tuple[str, ...]) -> str:
+    async def _template(self, adapter: str, history: tuple[str, ...]) -> str:
+        name = TEMPLATE if adapter not in PEERS else f"{TEMPLATE}_{adapter}"
         if not history:
-            return await self._server.template(TEMPLATE, base="template1", fill=self._set_up)
-        base = await self._template(history[:-1])
+
+            async def set_up(dsn: str) -> None:
+                for each in (adapter,) if adapter in PEERS else TOGETHER:
+                    await self._run(each, "setup", dsn)
+
+            return await self._server.template(name, base="template1", fill=set_up)
+        base = await self._template(adapter, history[:-1])
 
         async def fill(dsn: str) -> None:
-            statements = import_module("bench.queue.adapters.rota").HISTORY
+            statements = import_module(f"bench.queue.adapters.{adapter}").HISTORY
             connection = await asyncpg.connect(dsn)
             try:
                 rows = getattr(self._sizes, history[-1])
@@ -151,11 +161,7 @@ class Works:
             finally:
                 await connection.close()
 
-        return await self._server.template("_".join((TEMPLATE, *history)), base=base, fill=fill)
-
-    async def _set_up(self, dsn: str) -> None:
-        for adapter in DEFAULT_WAY:
-            await self._run(adapter, "setup", dsn)
+        return await self._server.template("_".join((name, *history)), base=base, fill=fill)
 
     async def _written(self) -> int:
         return int(await self._server.ask("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))
@@ -238,7 +244,7 @@ class Works:
 
 async def _host(adapter: str, role: str, dsn: str, *args: object, stdout: Any, stderr: Any) -> Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.queue.host", adapter, role, dsn, *map(str, args),
+        *command(adapter), role, dsn, *map(str, args),
         cwd=REPOSITORY, stdin=asyncio.subprocess.DEVNULL, stdout=stdout, stderr=stderr,
     )  # fmt: skip
 

@@ -10,6 +10,9 @@ An adapter runs in processes of its own (`host.py`) and defines what its workloa
     worker(dsn, meter)               works until SIGTERM; calls `meter.started()` when a job starts, and
                                      `meter.waited(number, seconds)` for a job whose payload says when it was sent
     PENDING                          SQL: whether a due job is not durably finished yet; must not read whole tables
-    DONE                             SQL: how many jobs are finished
-    HISTORY                          a dict: name -> SQL that adds $1 rows of that sort
+    DONE                             SQL: how many jobs are finished; left out where finished jobs are not kept
+    HISTORY                          a dict: name -> SQL that adds $1 rows of that sort; left out where there is none
+
+Of a peer on Node only the SQL stands here, with `NODE`, the file under `node/` that has the rest, and `OPTIONS`. A
+peer's own package is imported in functions only, because this program reads the SQL where it is not installed.
 """

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from bench.queue.meter import Meter
 from rota import App, Context, Settings
@@ -64,11 +65,14 @@ async def enqueue_one(app: App, number: int, sent_at: float) -> None:
     await app.enqueue("noop", Noop(number, sent_at))
 
 
-async def _described(app: App, count: int) -> Callable[[], Awaitable[None]]:
+async def described(app: App, count: int, *, tenants: int = 0) -> Callable[[], Awaitable[None]]:
+    """Payloads are there; describing and adding the jobs is timed. With tenants, each has every so manieth job."""
     payloads = [Noop(number) for number in range(count)]
+    names = [f"tenant-{number % tenants}" if tenants else None for number in range(count)]
 
     async def add() -> None:
-        await app.enqueue_many([app.new("noop", payload) for payload in payloads])
+        described = zip(payloads, names, strict=True)
+        await app.enqueue_many([app.new("noop", payload, tenant=name) for payload, name in described])
 
     return add
 
@@ -82,14 +86,14 @@ async def _prepared(app: App, count: int) -> Callable[[], Awaitable[None]]:
     return add
 
 
-bulks = {"described": _described, "prepared": _prepared}
+bulks = {"described": described, "prepared": _prepared}
 
 
-async def worker(dsn: str, meter: Meter) -> None:
-    """One worker process."""
+async def worker(dsn: str, meter: Meter, **limits: Any) -> None:
+    """One worker process; `limits` are those of the kind."""
     app = _app(dsn)
 
-    @app.job(limit=LIMIT)
+    @app.job(limit=LIMIT, **limits)
     async def noop(_ctx: Context, job: Noop) -> None:
         meter.started()
         if job.sent_at:

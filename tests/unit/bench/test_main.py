@@ -1,12 +1,14 @@
 """The options of `python -m bench queue`, what a round measures, and which try counts."""
 
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from bench.queue import main
-from bench.queue.main import FULL, LINES, QUICK, Measurement, parse, plan, steadily
+from bench.queue import main, peers
+from bench.queue.main import FULL, LINES, PEER_LINES, QUICK, Measurement, parse, plan, steadily
+from bench.queue.peers import PEERS
 from bench.report import Sample
 
 
@@ -21,7 +23,7 @@ def test_sizes_come_from_the_mode_and_then_from_options() -> None:
 def test_only_known_workloads_can_be_asked_for() -> None:
     assert parse(["--only", "W1", "W5"]).only == ("W1", "W5")
     with pytest.raises(SystemExit):
-        parse(["--only", "W7"])
+        parse(["--only", "W0"])
 
 
 def test_the_drain_with_history_brings_the_drain_without() -> None:
@@ -31,7 +33,41 @@ def test_the_drain_with_history_brings_the_drain_without() -> None:
     assert [name for name, _ in plan(works, ("W3", "W6"))["W6"]] == ["finished", "future", "history"]
 
 
+def test_peers_are_measured_beside_rota_when_asked_for() -> None:
+    works: Any = None
+    assert parse([]).peers == ()
+    assert parse(["--peers"]).peers == PEERS
+    assert parse(["--peers", "pgqueuer"]).peers == ("pgqueuer",)
+    steps = plan(works, ("W1", "W3", "W7"), ("pgqueuer", "graphile_worker_alone"))
+    assert [name for name, _ in steps["W3"]] == ["rota", "raw", "pgqueuer"]
+    assert [name for name, _ in steps["W7"]] == ["rota", "graphile_worker_alone"]
+
+
+def test_rota_stands_against_the_best_peer_of_each_work() -> None:
+    found = {
+        sample.key: sample.value
+        for sample in main.with_best(
+            [
+                Sample("drain.pgqueuer", 10), Sample("drain.pg_boss", 30), Sample("drain.rota", 60),
+                Sample("wake_p50.oban", 2.5), Sample("wake_p50.awa", 4),
+            ]
+        )
+    }  # fmt: skip
+    assert (found["drain.best"], found["drain.best_python"], found["wake_p50.best"]) == (30, 10, 2.5)
+    assert "one.best" not in found
+
+
+def test_each_adapter_can_be_asked_what_is_left_without_its_package() -> None:
+    for name in PEERS:
+        adapter = importlib.import_module(f"bench.queue.adapters.{name}")
+        assert adapter.PENDING.strip().startswith("SELECT EXISTS")
+        assert hasattr(adapter, "worker") or (peers.HERE / "node" / f"{adapter.NODE}.mjs").exists()
+
+
 def test_each_bar_of_the_issue_is_there() -> None:
+    assert [(line.bar.bound, line.bar.below) for line in PEER_LINES if line.bar is not None] == [
+        (1, False), (2, False), (1.2, False), (3, False), (1.1, False), (1, True), (2, True), (1.5, False),
+    ]  # fmt: skip
     assert [(line.bar.bound, line.bar.below) for line in LINES if line.bar is not None] == [
         (0.5, False), (0.4, False), (5, True), (0.8, False),
     ]  # fmt: skip
