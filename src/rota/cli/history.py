@@ -84,10 +84,10 @@ def print_lines(row: JobRow, lines: Sequence[KeptLine]) -> None:
         trace = fields.pop("traceback", None)
         for key, value in fields.items():
             shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            said.append_text(terminal.plain(f"  {key}={shown}"))
+            said.append("  ").append_text(terminal.plain(f"{key}={shown}"))
         terminal.out.print(said, soft_wrap=True)
         for part in str(trace).splitlines() if trace else ():
-            terminal.out.print(terminal.plain(f"    {part}"), soft_wrap=True, style="dim")
+            terminal.out.print(Text("    ").append_text(terminal.plain(part)), soft_wrap=True, style="dim")
 
 
 def progress(text: str | None, *, facts: bool = True) -> str | None:
