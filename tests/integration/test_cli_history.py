@@ -59,6 +59,7 @@ def test_a_job_is_shown_with_its_tries(rota: Rota) -> None:
         (1, "given_back"), (2, "snoozed"), (3, "lost"), (4, "killed")
     ]  # fmt: skip
     assert whole["tries_kept"][2]["overlap_s"] > 0
+    assert whole["id"] == str(job_id), "S17: an id is text, which every client of JSON can hold"
     assert "logs" not in whole
 
 

@@ -188,7 +188,7 @@ async def test_plans_from_a_table_of_the_future_or_of_leases(conn: Connection) -
         assert await pages(conn, call("claim", mode, 100)) < 100 * 25
     await conn.execute(
         "UPDATE rota.open_jobs SET state = 'leased', lease_epoch = 1, leased_by = 'h', tries = 1, "
-        "lease_until = now() + interval '1 hour'"
+        "started_at = now(), lease_until = now() + interval '1 hour'"
     )
     await conn.execute("VACUUM rota.open_jobs")  # what the test has left behind is not what a plan costs
     for analysed in (False, True):

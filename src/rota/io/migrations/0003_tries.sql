@@ -54,9 +54,10 @@ CREATE FUNCTION :"schema".overlap_s(job_id uuid, epoch bigint, holder text, stop
         FROM :"schema".tries AS t
         WHERE t.job_id = $1 AND t.epoch > $2 AND t.holder <> $3
         UNION ALL
-        SELECT o.started_at, coalesce($5, now())
-        FROM :"schema".open_jobs AS o
-        WHERE o.id = $1 AND o.lease_epoch > $2 AND o.state || '' = 'leased' AND o.leased_by <> $3
+        -- The view, which whoever reads jobs may read.
+        SELECT j.started_at, coalesce($5, now())
+        FROM :"schema".jobs AS j
+        WHERE j.id = $1 AND j.lease_epoch > $2 AND j.state || '' = 'leased' AND j.leased_by <> $3
     ) AS later
     WHERE $4 IS NOT NULL
 $function$;

@@ -92,8 +92,9 @@ class Running:
         return self._leases.progressed(self.job.lease, progress)
 
     def said(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        """Keeps a line that the handler logged."""
-        self._lines.say(self.job.lease, level, event, fields)
+        """Keeps a line that the handler logged; what it has left behind when its run ended speaks for nobody."""
+        if self.held.ended_at is None:
+            self._lines.say(self.job.lease, level, event, fields)
 
     def said_by_child(self, said: Said) -> None:
         """Keeps a line that the handler logged in a child process."""

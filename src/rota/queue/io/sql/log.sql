@@ -4,7 +4,7 @@
 --   $9 now timestamptz or null.
 -- Rows: none.
 -- Locks: the lines' rows; lines of a job that is gone are dropped.
--- Index: open_jobs_pkey, ended_jobs_pkey, job_logs_pkey.
+-- Index: open_jobs_pkey, ended_jobs_pkey, job_logs_pkey (BETWEEN: see finish.sql).
 WITH given AS MATERIALIZED (
     SELECT g.id, g.epoch, g.number, coalesce($9::timestamptz, now()) - make_interval(secs => g.ago_s) AS logged_at,
            g.level, g.event, g.fields
@@ -13,8 +13,8 @@ WITH given AS MATERIALIZED (
 ), runs AS MATERIALIZED (
     SELECT given.id, max(given.epoch) AS epoch FROM given
     GROUP BY given.id
-    HAVING EXISTS (SELECT FROM :"schema".open_jobs AS o WHERE o.id = given.id)
-        OR EXISTS (SELECT FROM :"schema".ended_jobs AS e WHERE e.id = given.id)
+    HAVING EXISTS (SELECT FROM :"schema".open_jobs AS o WHERE o.id BETWEEN given.id AND given.id)
+        OR EXISTS (SELECT FROM :"schema".ended_jobs AS e WHERE e.id BETWEEN given.id AND given.id)
 ), added AS (
     INSERT INTO :"schema".job_logs (job_id, epoch, number, logged_at, level, event, fields)
     SELECT given.id, given.epoch, given.number, given.logged_at, given.level, given.event, given.fields
