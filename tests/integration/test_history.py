@@ -295,6 +295,28 @@ async def test_a_log_is_bounded_and_says_what_it_dropped(bench: Bench, isolation
     assert json.loads(lines[-1].fields or "") == {"dropped": 52}
 
 
+async def test_what_a_handler_left_behind_says_nothing(bench: Bench) -> None:
+    said, go = asyncio.Event(), asyncio.Event()
+
+    @bench.app.job
+    async def leaves(ctx: rota.Context) -> None:
+        async def late() -> None:
+            await go.wait()
+            ctx.log.info("late")
+            said.set()
+
+        ctx.log.info("in time")
+        left.append(asyncio.create_task(late()))
+
+    left: list[asyncio.Task[None]] = []
+    job = await bench.app.enqueue(leaves)
+    async with working(bench.app):
+        await bench.ends(job)
+        go.set()
+        await asyncio.wait_for(said.wait(), WAIT_S)
+    assert [line.event for line in await bench.lines(job)] == ["in time"]
+
+
 # Retention
 
 
