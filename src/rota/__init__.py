@@ -2,6 +2,7 @@
 
 from rota.app import App
 from rota.errors import (
+    BatchNotFound,
     DatabaseAway,
     DatabaseError,
     EmbeddedError,
@@ -18,12 +19,16 @@ from rota.errors import (
     SchemaError,
     SettingsError,
 )
-from rota.ids import JobId
+from rota.ids import BatchId, JobId
 from rota.queue.io.context import Context
 from rota.queue.io.worker import Worker
 from rota.queue.job import (
+    Again,
+    BatchCounts,
+    BatchStatus,
     Cancelled,
     Enqueued,
+    EnqueuedBatch,
     Fail,
     GiveBack,
     NewJob,
@@ -31,16 +36,25 @@ from rota.queue.job import (
     Snooze,
     State,
     Yield,
+    debounce_key,
     forever_key,
+    merge_key,
     open_key,
     queued_key,
+    replace_key,
+    throttle_key,
 )
 from rota.queue.retry import Exponential, Fixed
 from rota.settings import Settings
 from rota.version import __version__
 
 __all__ = [
+    "Again",
     "App",
+    "BatchCounts",
+    "BatchId",
+    "BatchNotFound",
+    "BatchStatus",
     "Cancelled",
     "Context",
     "DatabaseAway",
@@ -48,6 +62,7 @@ __all__ = [
     "EmbeddedError",
     "EnqueueError",
     "Enqueued",
+    "EnqueuedBatch",
     "Exponential",
     "Fail",
     "Fixed",
@@ -72,7 +87,11 @@ __all__ = [
     "Worker",
     "Yield",
     "__version__",
+    "debounce_key",
     "forever_key",
+    "merge_key",
     "open_key",
     "queued_key",
+    "replace_key",
+    "throttle_key",
 ]

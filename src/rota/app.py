@@ -9,7 +9,8 @@ await app.enqueue(thumbnail, Thumbnail("a.mp4"), conn=conn)
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -18,18 +19,20 @@ from typing import Any, Self, TypeVar, overload
 
 from rota import settings as settings_module
 from rota.errors import EnqueueError, RotaError, SettingsError
-from rota.ids import JobId
+from rota.ids import BatchId, JobId
 from rota.io import migrate
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import Database, Target, statement
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
-from rota.queue.io import bulk, callers
+from rota.queue.io import batches, bulk, callers
+from rota.queue.io.batches import Batch
 from rota.queue.io.results import Results
 from rota.queue.io.store import Store, many_jobs, one_job
 from rota.queue.io.worker import Worker, WorkerOptions
-from rota.queue.job import Dedupe, Enqueued, NewJob, State
+from rota.queue.job import BatchStatus, Dedupe, Enqueued, EnqueuedBatch, NewJob, State
 from rota.queue.kind import Isolation, Kind
-from rota.queue.payload import check_text, encode
+from rota.queue.new_job import KIND_NAME, check_priority, check_times, describe
+from rota.queue.payload import check_text
 from rota.queue.retry import Fixed, RetryWaits
 from rota.settings import Settings
 
@@ -37,9 +40,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 KindOrHandler = str | Callable[..., Any]
 
 EMBEDDED = "embedded:"
-PRIORITY_MAX = 2**31 - 1
-DELAY_S_MAX = 3_155_760_000
-"""A hundred years; the function rota.enqueue says the same."""
+Then = NewJob | tuple[KindOrHandler, Any]
+"""What follows a batch: a job of `app.new`, or a kind and a payload."""
 
 
 class App:
@@ -91,6 +93,7 @@ class App:
         max_tries: int | None = None,
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
+        ends_alone: bool = False,
         payload: Any = Any,
         keep_s: float | None = None,
         keep_failed_s: float | None = None,
@@ -107,6 +110,7 @@ class App:
         max_tries: int | None = None,
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
+        ends_alone: bool = False,
         payload: Any = Any,
         keep_s: float | None = None,
         keep_failed_s: float | None = None,
@@ -123,6 +127,7 @@ class App:
             retry: how long to wait after a failed try: `rota.Fixed(…)`, `rota.Exponential(…)`.
             isolation: `process` runs a plain function in a child process that can be killed; `auto` runs an async one
                 in the event loop and a plain one in a thread.
+            ends_alone: each end is a commit of its own, not one of a batch: it is durable sooner, and costs more.
             payload: the type to decode into; else the annotation of the second parameter.
             keep_s: how long its ended jobs stay, in seconds; else as the settings say.
             keep_failed_s: the same for its failed ones, which never go before the others.
@@ -143,11 +148,14 @@ class App:
                 function,
                 {
                     "limit": limit, "lease_s": lease_s, "heartbeat_s": heartbeat_s, "max_tries": max_tries,
-                    "retry": retry, "isolation": isolation, "payload_type": payload,
+                    "retry": retry, "isolation": isolation, "ends_alone": ends_alone, "payload_type": payload,
                     "keep_s": keep_s, "keep_failed_s": keep_failed_s,
                 },
             )  # fmt: skip
             self._kinds[function] = kind
+            # So that a handler, also one in a child process, can name it by its function.
+            with suppress(AttributeError, TypeError):
+                setattr(function, KIND_NAME, kind)
             if payload is not Any:
                 setattr(function, PAYLOAD_TYPE, payload)
             self.__dict__.pop("handlers", None)
@@ -265,32 +273,17 @@ class App:
         run_after: datetime | None = None,
         delay_s: float | None = None,
         max_tries: int | None = None,
+        parent: JobId | None = None,
     ) -> NewJob:
         """Describes a job to add, checked but not sent; for `enqueue_many`. See `enqueue` for the arguments."""
         name = self._name_of(kind)
-        if name not in self._functions:
-            # A kind of another program; this one's were checked when they were made.
-            if not name or len(name) > 200:
-                raise EnqueueError(f"{name[:50]!r} is no kind: give a name of 1 to 200 characters.")
-            check_text("kind", name)
-        _check_names(tenant, dedupe)
-        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_MAX:
-            raise EnqueueError(f"priority={priority!r} is no good: give a whole number; higher runs first.")
-        _check_times(run_after, delay_s)
-        if max_tries is not None and not 1 <= max_tries <= 1000:
-            raise EnqueueError(f"max_tries={max_tries!r} is no good: give 1 to 1,000.")
-        if max_tries is None and name in self._functions:
+        known = name in self._functions
+        if max_tries is None and known:
             max_tries = self._functions[name][1]["max_tries"]
-        return NewJob(
-            kind=name,
-            payload="{}" if payload is None else encode(payload),
-            priority=priority,
-            tenant=tenant,
-            dedupe=dedupe,
-            run_after=run_after,
-            delay_s=delay_s,
-            max_tries=max_tries,
-        )
+        return describe(
+            name, payload, known=known, priority=priority, tenant=tenant, dedupe=dedupe, run_after=run_after,
+            delay_s=delay_s, max_tries=max_tries, parent=parent,
+        )  # fmt: skip
 
     async def enqueue(
         self,
@@ -304,6 +297,7 @@ class App:
         run_after: datetime | None = None,
         delay_s: float | None = None,
         max_tries: int | None = None,
+        parent: JobId | None = None,
     ) -> Enqueued:
         """Adds one job.
 
@@ -314,10 +308,11 @@ class App:
                 if and when that commits. Without it the job is committed when this returns.
             priority: higher runs first.
             tenant: whose work it is.
-            dedupe: `rota.open_key(…)`, `rota.queued_key(…)` or `rota.forever_key(…)`.
+            dedupe: `rota.open_key(…)` or one of its siblings; docs/guide/enqueueing.md has the table.
             run_after: not before this time (with a time zone).
             delay_s: not before so many seconds from now, by the database's clock.
             max_tries: 1 to 1,000; else the kind's.
+            parent: the job that adds it as its child; `cancel(parent, children=True)` cancels it too.
 
         Returns: `id`, and `created`: False if another job holds the key; `id` is then that job's.
 
@@ -325,7 +320,7 @@ class App:
         """
         job = self.new(
             kind, payload, priority=priority, tenant=tenant, dedupe=dedupe, run_after=run_after, delay_s=delay_s,
-            max_tries=max_tries,
+            max_tries=max_tries, parent=parent,
         )  # fmt: skip
         if conn is None:
             return await (await self.store()).enqueue(job)
@@ -352,9 +347,99 @@ class App:
                 return await self.enqueue_many(jobs, conn=own)
         return await bulk.copy_on(conn, jobs, schema=self.settings.schema)
 
-    async def cancel(self, job_id: JobId, *, reason: str = "Cancelled by the program") -> State | None:
-        """Cancels a job: CANCELLED if it was queued, LEASED if its worker was asked to stop, None if it has ended."""
-        return (await (await self.store()).cancel([job_id], reason=reason)).get(job_id)
+    async def enqueue_batch(
+        self, jobs: Sequence[NewJob], *, then: Then | None = None, conn: Any = None
+    ) -> EnqueuedBatch:
+        """Adds many jobs, all or none, as one batch: when all have ended, in whatever way, one more job follows.
+
+        Args:
+            jobs: what to add; make them with `app.new(…)`. One whose key another job holds is not of the batch.
+            then: the follow-up: `(kind, payload)`, or a job of `app.new`. An object that is its payload gets a field
+                `batch` with the counts: `jobs`, `done`, `failed`, `cancelled`, `expired`.
+            conn: as for `enqueue`.
+
+        Returns: the batch's id, and for each job its id and whether it was created.
+
+        Raises: as `enqueue`; EnqueueError for a follow-up with a key or a time of its own.
+        """
+        follow_up = None if then is None else self._follow_up(then)
+        if conn is None:
+            async with (await self.database()).acquire() as own:
+                added = await self.enqueue_batch(jobs, then=follow_up, conn=own)
+            if not any(answer.created for answer in added.jobs):
+                await (await self.store()).close_batches([added.id])
+            return added
+        return await batches.add_on(conn, jobs, then=follow_up, schema=self.settings.schema)
+
+    @asynccontextmanager
+    async def batch(self, *, then: Then | None = None, conn: Any = None) -> AsyncIterator[Batch]:
+        """Collects jobs and adds them as one batch at the end of the block; none if the block raises.
+
+        Args:
+            then: the follow-up, as for `enqueue_batch`.
+            conn: as for `enqueue`.
+
+        Yields: a Batch: `add(kind, payload, …)` takes what `app.new` takes; afterwards it has `id` and `jobs`.
+        """
+        follow_up = None if then is None else self._follow_up(then)
+        collected = Batch(self.new)
+        yield collected
+        collected.added = await self.enqueue_batch(collected.waiting, then=follow_up, conn=conn)
+
+    async def batch_status(self, batch_id: BatchId) -> BatchStatus:
+        """How a batch stands: its jobs by state, and its follow-up once it has ended.
+
+        Raises: BatchNotFound.
+        """
+        return await (await self.store()).batch(batch_id)
+
+    def _follow_up(self, then: Then) -> NewJob:
+        job = then if isinstance(then, NewJob) else self.new(*then)
+        if job.dedupe is not None or job.run_after is not None or job.delay_s is not None:
+            raise EnqueueError(
+                "The follow-up of a batch has no key and no time of its own: it runs when all have ended."
+            )
+        return job
+
+    async def cancel(
+        self, job_id: JobId, *, children: bool = False, reason: str = "Cancelled by the program"
+    ) -> State | None:
+        """Cancels a job.
+
+        Args:
+            job_id: the job; it may have ended, where only its children are meant.
+            children: also the jobs that it added as its children, and theirs.
+            reason: kept with the jobs.
+
+        Returns: CANCELLED if it was queued, LEASED if its worker was asked to stop, None if it has ended.
+        """
+        return (await (await self.store()).cancel([job_id], children=children, reason=reason)).get(job_id)
+
+    async def move(
+        self,
+        job_id: JobId,
+        *,
+        priority: int | None = None,
+        run_after: datetime | None = None,
+        delay_s: float | None = None,
+    ) -> State | None:
+        """Gives a queued job another priority, another time, or both.
+
+        Args:
+            job_id: the job.
+            priority: the new one; None keeps it.
+            run_after: not before this time (with a time zone).
+            delay_s: not before so many seconds from now; 0 makes it due.
+
+        Returns: QUEUED if it was moved, LEASED if it runs and was left as it is, None if it has ended.
+
+        Raises: EnqueueError for a priority or a time that is none.
+        """
+        if priority is not None:
+            check_priority(priority)
+        check_times(run_after, delay_s)
+        store = await self.store()
+        return (await store.move([job_id], priority=priority, run_after=run_after, delay_s=delay_s)).get(job_id)
 
     async def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
         """Waits until a job has ended, and gives its result.
@@ -395,6 +480,7 @@ class App:
                 keep_s=settings.keep_days * 86_400,
                 keep_failed_s=settings.keep_failed_days * 86_400,
                 job_pool_size=settings.job_pool_size,
+                cancel_grace_s=settings.cancel_grace_s,
                 ends_process=ends_process,
             ),
         )
@@ -432,11 +518,12 @@ class SyncApp:
         run_after: datetime | None = None,
         delay_s: float | None = None,
         max_tries: int | None = None,
+        parent: JobId | None = None,
     ) -> Enqueued:
         """Adds one job in the transaction of `conn`; see `App.enqueue`."""
         job = self._app.new(
             kind, payload, priority=priority, tenant=tenant, dedupe=dedupe, run_after=run_after, delay_s=delay_s,
-            max_tries=max_tries,
+            max_tries=max_tries, parent=parent,
         )  # fmt: skip
         schema = self._app.settings.schema
         text = statement("rota.queue.io.sql", "enqueue.sql", schema)
@@ -449,6 +536,11 @@ class SyncApp:
         schema = self._app.settings.schema
         text = statement("rota.queue.io.sql", "enqueue_many.sql", schema)
         return list(map(_answer, callers.fetch_on_sync(conn, text, many_jobs(jobs), schema=schema)))
+
+    def enqueue_batch(self, jobs: Sequence[NewJob], *, then: Then | None = None, conn: Any) -> EnqueuedBatch:
+        """Adds many jobs as one batch, in the transaction of `conn`; see `App.enqueue_batch`."""
+        follow_up = None if then is None else self._app._follow_up(then)
+        return batches.add_on_sync(conn, jobs, then=follow_up, schema=self._app.settings.schema)
 
     def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
         """Waits until a job has ended, and gives its result; see `App.result`. It opens a connection of its own.
@@ -469,34 +561,6 @@ class SyncApp:
         finally:
             await results.stop()
             await database.stop()
-
-
-def _check_names(tenant: Any, dedupe: Any) -> None:
-    """Refuses a tenant or a key that cannot be stored."""
-    if tenant is not None:
-        if not isinstance(tenant, str):
-            raise EnqueueError(f"tenant={tenant!r} is no good: give text.")
-        check_text("tenant", tenant)
-    if dedupe is not None:
-        if not isinstance(dedupe, Dedupe):
-            raise EnqueueError(f"dedupe={dedupe!r} is no good: give rota.open_key(…) or one of its siblings.")
-        check_text("dedupe key", dedupe.key)
-        if not 1 <= len(dedupe.key) <= 500:
-            raise EnqueueError("A dedupe key has 1 to 500 characters.")
-
-
-def _check_times(run_after: Any, delay_s: Any) -> None:
-    """Refuses a start that is no time, or that is given twice."""
-    if run_after is not None:
-        if not isinstance(run_after, datetime):
-            raise EnqueueError(f"run_after={run_after!r} is no good: give a datetime with a time zone.")
-        if run_after.tzinfo is None:
-            raise EnqueueError("run_after has no time zone: give one, such as datetime.now(UTC) + timedelta(hours=1).")
-        if delay_s is not None:
-            raise EnqueueError("Give run_after or delay_s, not both.")
-    is_number = isinstance(delay_s, int | float) and not isinstance(delay_s, bool)
-    if delay_s is not None and not (is_number and 0 <= delay_s <= DELAY_S_MAX):
-        raise EnqueueError(f"delay_s={delay_s!r} is no good: give seconds from 0 to {DELAY_S_MAX:,}.")
 
 
 def _answer(row: Mapping[str, Any]) -> Enqueued:

@@ -10,6 +10,7 @@
     ├── EmbeddedError        the embedded PostgreSQL cannot be started or its data folder cannot be used
     ├── MediaError           ffmpeg or ffprobe is missing or failed
     ├── JobNotFound          no job has this id
+    ├── BatchNotFound        no batch has this id
     ├── JobEnded             a job whose result was waited for has none
     │   ├── JobFailed        it failed or expired; says why
     │   └── JobCancelled     somebody wanted it to end
@@ -87,6 +88,10 @@ class JobCancelled(JobEnded):
 
 class ResultTimeout(RotaError, TimeoutError):
     """The job has not ended in the time that its result was waited for; it goes on."""
+
+
+class BatchNotFound(RotaError):
+    """No batch has this id."""
 
 
 class LeaseLost(RotaError):

@@ -13,6 +13,7 @@ Spec: job queue, "Leases, heartbeats and the stall kill".
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from msgspec import Struct
@@ -39,6 +40,9 @@ class Loss(StrEnum):
     TAKEN = "taken"
     """The database says that the lease is over: another holder may run the job, or somebody ended it."""
 
+    CANCELLED = "cancelled"
+    """Somebody cancelled the job, and it did not end within the grace."""
+
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
@@ -63,6 +67,10 @@ class Held(Struct, gc=False):
     progress: Any | None = None
     sent_at: float | None = None
     """When the renewal that is under way was sent."""
+    closing: bool = False
+    """It is renewed no more: its job was cancelled, or ends in a transaction of its handler's."""
+    ends_at: float = inf
+    """When its job has to have ended whatever the lease says, because somebody cancelled it."""
     ended_at: float | None = None
     """When the job's run ended."""
     lost_deadline: float = 0.0
@@ -127,6 +135,22 @@ class LeaseBook:
             held.progress = progress
         return True
 
+    def close(self, lease: Lease) -> bool:
+        """Renews a lease no more, because its job's end is being written. Returns: False if it is not held."""
+        held = self._held.get(lease.job_id)
+        if held is None or held.lease != lease:
+            return False
+        held.closing = True
+        return True
+
+    def cancelled(self, job_id: JobId, *, ends_at: float) -> None:
+        """Notes that somebody cancelled a job: it is renewed no more, and has to have ended at this time."""
+        held = self._held.get(job_id)
+        if held is not None:
+            held.closing = True
+            held.ends_at = ends_at
+            held.deadline = min(held.deadline, ends_at)
+
     def holds(self, lease: Lease, *, now: float) -> bool:
         """Whether its holder may still act under this lease."""
         held = self._held.get(lease.job_id)
@@ -140,6 +164,8 @@ class LeaseBook:
         renewals = []
         for held in self._held.values():
             # Without progress the beat stays due, so that the first move after it is written at once.
+            if held.closing:
+                continue
             if held.progressed and held.sent_at is None and held.next_beat <= now < held.deadline:
                 renewals.append(Renewal(held.lease, held.lease_s, held.progress))
                 held.progressed = False
@@ -163,7 +189,7 @@ class LeaseBook:
             if held is None or held.lease != renewal.lease or held.sent_at is None:
                 continue
             if renewal.lease.job_id in extended:
-                held.deadline = held.sent_at + held.lease_s
+                held.deadline = min(held.sent_at + held.lease_s, held.ends_at)
                 held.next_beat = max(held.sent_at + held.heartbeat_s, now)
                 held.sent_at = None
             else:
@@ -191,7 +217,7 @@ class LeaseBook:
         Each is given at every look and stays held until `drop`, so that the job's end can still be written in time.
         """
         return [
-            (held.lease, Loss.UNWRITTEN if held.moved else Loss.STALLED)
+            (held.lease, Loss.CANCELLED if held.ends_at < inf else Loss.UNWRITTEN if held.moved else Loss.STALLED)
             for held in self._held.values()
             if now >= self._stop_at(held)
         ]
@@ -220,7 +246,7 @@ class LeaseBook:
         return min((held.heartbeat_s / 2 for held in self._held.values()), default=None)
 
     def _look_at(self, held: Held) -> float:
-        if held.progressed and held.sent_at is None:
+        if held.progressed and held.sent_at is None and not held.closing:
             return min(held.next_beat, self._stop_at(held))
         return self._stop_at(held)
 
@@ -228,6 +254,9 @@ class LeaseBook:
         return min(self.margin_s, held.lease_s / 4)
 
     def _stop_at(self, held: Held) -> float:
+        if held.ends_at < inf:
+            # It was told when it was cancelled; this is the end of its grace.
+            return held.deadline - self._margin(held)
         notice = min(held.heartbeat_s, held.lease_s / 2) / (2 if held.moved else 1)
         return held.deadline - max(notice, self._margin(held))
 

@@ -38,6 +38,7 @@ class Settings:
         limits: jobs of a kind at once in one worker process, by kind (`ROTA_LIMIT_<KIND>`); 0 keeps the kind off.
         poll_s: how often an idle worker looks, 0.05 to 60 seconds.
         stop_grace_s: how long a stopping worker lets its jobs go on, 0 to 3,600 seconds.
+        cancel_grace_s: how long a running job that somebody cancelled may take to stop, 0 to 3,600 seconds.
         keep_days: how long ended jobs stay, 0.001 to 3,650 days.
         keep_failed_days: the same for failed jobs, which never go before the others.
         log_format: `text`, `json`, or `auto` (text on a terminal).
@@ -57,6 +58,7 @@ class Settings:
     limits: Mapping[str, int] = field(default_factory=dict)
     poll_s: float = 1.0
     stop_grace_s: float = 25.0
+    cancel_grace_s: float = 10.0
     keep_days: float = 7.0
     keep_failed_days: float = 7.0
     log_format: Literal["auto", "text", "json"] = "auto"
@@ -136,6 +138,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "limit": LIMIT_CHECK,
     "poll_s": _number(0.05, 60),
     "stop_grace_s": _number(0, 3600),
+    "cancel_grace_s": _number(0, 3600),
     "keep_days": _number(0.001, 3650),
     "keep_failed_days": _number(0.001, 3650),
     "log_format": _one_of("auto", "text", "json"),

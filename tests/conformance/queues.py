@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
+from msgspec import structs
 
 from rota.errors import EnqueueError
-from rota.ids import Holder, JobId
+from rota.ids import BatchId, Holder, JobId
 from rota.io.postgres import Database, channel
 from rota.lease import Lease, Renewal
 from rota.queue.history import KeptLine, LogLine, Stopped, Try
@@ -20,6 +21,7 @@ from rota.queue.io.store import Store
 from rota.queue.job import (
     Answer,
     Ask,
+    BatchStatus,
     ClaimedJob,
     Enqueued,
     FailedJob,
@@ -134,13 +136,37 @@ class Queue:
         answer: list[Swept] = await self.call("sweep", now=self.now, **options)
         return answer
 
-    async def cancel(self, *ids: JobId, reason: str = "Not wanted") -> dict[JobId, State]:
-        answer: dict[JobId, State] = await self.call("cancel", ids, reason=reason, now=self.now)
+    async def cancel(self, *ids: JobId, reason: str = "Not wanted", **options: Any) -> dict[JobId, State]:
+        answer: dict[JobId, State] = await self.call("cancel", ids, reason=reason, now=self.now, **options)
+        return answer
+
+    async def move(self, *ids: JobId, **options: Any) -> dict[JobId, State]:
+        answer: dict[JobId, State] = await self.call("move", ids, now=self.now, **options)
+        return answer
+
+    async def add_batch(self, *jobs: NewJob, then: NewJob | None = None) -> tuple[BatchId, list[JobId]]:
+        """Adds jobs as one batch."""
+        batch_id = BatchId(uuid4())
+        options = {"jobs": len(jobs), "then": then, "now": self.now}
+        if self.reference is not None:
+            self.reference.begin_batch(batch_id, **options)
+        else:
+            async with self.inner.database.transaction() as conn:
+                await self.inner.begin_batch(batch_id, conn=conn, **options)
+        added = await self.enqueue_many([structs.replace(job, batch_id=batch_id) for job in jobs])
+        return batch_id, [answer.id for answer in added]
+
+    async def batch(self, batch_id: BatchId) -> BatchStatus:
+        status: BatchStatus = await self.call("batch", batch_id)
+        return status
+
+    async def close_batches(self, *ids: BatchId) -> dict[BatchId, JobId | None]:
+        answer: dict[BatchId, JobId | None] = await self.call("close_batches", ids or None, now=self.now)
         return answer
 
     async def poll(self, *kinds: str, holder: Holder = HOLDER, **options: Any) -> Poll:
         seen: Poll = await self.call("poll", kinds or ("work",), holder=holder, now=self.now, **options)
-        return Poll(seen.next_due_s, seen.expired, tuple(sorted(seen.cancels)))
+        return Poll(seen.next_due_s, seen.expired, tuple(sorted(seen.cancels)), seen.urgent)
 
     async def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
         await self.call("wait", holder, kinds=kinds, seconds=seconds)
@@ -260,5 +286,8 @@ def plain(text: str | None) -> str | None:
 
 async def empty(database: Database) -> None:
     """Removes all that tests have written."""
-    for table in ("open_jobs", "ended_jobs", "forever_keys", "waiting", "tries", "job_logs", "retention"):
+    for table in (
+        "open_jobs", "ended_jobs", "forever_keys", "throttle_keys", "batches", "waiting", "tries", "job_logs",
+        "retention",
+    ):  # fmt: skip
         await database.fetch(f"DELETE FROM rota.{table}")

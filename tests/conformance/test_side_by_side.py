@@ -18,7 +18,26 @@ from rota.io.postgres import Database, Target
 from rota.lease import Lease, Renewal
 from rota.queue.history import Stopped
 from rota.queue.io.store import Store
-from rota.queue.job import Ask, Dedupe, Finish, JobFilter, JobRow, NewJob, Outcome, Release, Scope, State
+from rota.queue.job import (
+    Ask,
+    Dedupe,
+    Finish,
+    Full,
+    JobFilter,
+    JobRow,
+    NewJob,
+    Outcome,
+    Release,
+    Scope,
+    State,
+    debounce_key,
+    forever_key,
+    merge_key,
+    open_key,
+    queued_key,
+    replace_key,
+    throttle_key,
+)
 from rota.queue.reference import Reference
 from rota.queue.retention import Rule
 from tests.conformance.queues import FIRST_ID, HOLDER, LAST_ID, NOBODY, OTHER, empty, plain
@@ -39,15 +58,20 @@ SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
 )
 
+MAKERS: list[Callable[[str], Dedupe]] = [
+    open_key, queued_key, forever_key, replace_key, merge_key,
+    lambda key: debounce_key(key, wait_s=10.0), lambda key: debounce_key(key, wait_s=10.0, at_most_s=15.0),
+    lambda key: throttle_key(key, window_s=20.0),
+]  # fmt: skip
 seconds = st.sampled_from([0.0, 10.0, 30.0])
 lengths = st.sampled_from([20.0, 60.0])
 new_jobs = st.builds(
     NewJob,
     kind=st.sampled_from(KINDS),
-    payload=st.sampled_from(["{}", '{"n": 1}']),
+    payload=st.sampled_from(["{}", '{"n": 1}', '{"a": [1], "n": 2}', "[1, 2]"]),
     priority=st.sampled_from([None, 0, 1, 5]),
     tenant=st.sampled_from([None, "org"]),
-    dedupe=st.none() | st.builds(Dedupe, st.sampled_from(["x", "y"]), st.sampled_from(list(Scope))),
+    dedupe=st.none() | st.builds(lambda make, key: make(key), st.sampled_from(MAKERS), st.sampled_from(["x", "y"])),
     run_after=st.sampled_from([None, None, START - timedelta(days=1), START + timedelta(seconds=60)]),
     delay_s=st.sampled_from([None, None, 0.0, 10.0]),
     max_tries=st.sampled_from([None, None, 1, 2]),
@@ -137,8 +161,10 @@ class SideBySide(RuleBasedStateMachine):
 
     @property
     def other_acts(self) -> list[Callable[[st.DataObject], None]]:
-        return [self.enqueue_one, self.renew, self.disown, self.cancel, self.retry, self.poll, self.prune, self.page,
-            self.stopped, self.retry_many]  # fmt: skip
+        return [
+            self.enqueue_one, self.renew, self.disown, self.cancel, self.retry, self.poll, self.prune, self.page,
+            self.move, self.stopped, self.retry_many,
+        ]  # fmt: skip
 
     def enqueue(self, data: st.DataObject) -> None:
         self.add(data.draw(st.lists(new_jobs, min_size=1, max_size=4)))
@@ -245,10 +271,16 @@ class SideBySide(RuleBasedStateMachine):
 
     def poll(self, data: st.DataObject) -> None:
         kinds, holder = sorted(data.draw(st.sets(st.sampled_from(KINDS)))), data.draw(holders)
-        told = self.runner.run(self.store.poll(kinds, holder=holder, grace_s=GRACE_S, now=self.now))
-        expected = self.mirror.poll(kinds, holder=holder, grace_s=GRACE_S, now=self.now)
-        assert (told.next_due_s, told.expired) == (expected.next_due_s, expected.expired)
+        full = [Full(kind, data.draw(st.integers(1, 3)), data.draw(st.integers(0, 1))) for kind in KINDS]
+        told = self.runner.run(self.store.poll(kinds, holder=holder, full=full, grace_s=GRACE_S, now=self.now))
+        expected = self.mirror.poll(kinds, holder=holder, full=full, grace_s=GRACE_S, now=self.now)
+        assert (told.next_due_s, told.expired, told.urgent) == (expected.next_due_s, expected.expired, expected.urgent)
         assert sorted(told.cancels) == list(expected.cancels)
+
+    def move(self, data: st.DataObject) -> None:
+        ids = data.draw(st.lists(st.sampled_from(self.ids), min_size=1, max_size=2))
+        priority, delay_s = data.draw(st.sampled_from([None, 0, 5])), data.draw(st.none() | seconds)
+        self.both("move", ids, priority=priority, delay_s=delay_s)
 
     def prune(self, data: st.DataObject) -> None:
         kind, others = data.draw(st.sampled_from([(None, ()), (None, ("a",)), ("a", ())]))

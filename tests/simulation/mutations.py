@@ -114,7 +114,7 @@ def _late_disown(original: Any, reference: Reference, holder: Any, *, known: Any
     return original(reference, holder, known=known, before=before + timedelta(days=1), **o)
 
 
-def _no_key(reference: Reference, dedupe: Any) -> None:
+def _no_key(reference: Reference, dedupe: Any, at: Any) -> None:
     return None
 
 

@@ -36,7 +36,8 @@ def test_each_setting_can_come_from_each_source(tmp_path: Path) -> None:
     told: dict[str, Any] = {
         "dsn": "postgresql://h/d", "schema": "jobs", "pooler": "transaction", "job_pool_size": 7, "pool_size": 5,
         "lease_s": 120.0, "heartbeat_s": 12.5, "max_tries": 9, "limit": 2, "poll_s": 0.5, "stop_grace_s": 3.0,
-        "keep_days": 1.5, "keep_failed_days": 2.5, "log_format": "json", "log_level": "debug", "ffmpeg": "/opt/ffmpeg",
+        "cancel_grace_s": 4.0, "keep_failed_days": 2.5,
+        "keep_days": 1.5, "log_format": "json", "log_level": "debug", "ffmpeg": "/opt/ffmpeg",
     }  # fmt: skip
     expected = Settings(**told)
     as_text = {f"ROTA_{name.upper()}": str(value) for name, value in told.items()}
@@ -83,6 +84,7 @@ WRONG: dict[str, list[Any]] = {
     "limit": [-1, 100_001, "0x10"],
     "poll_s": [0.01, 61, float("nan")],
     "stop_grace_s": [-0.1, 3601],
+    "cancel_grace_s": [-1, 3601],
     "keep_days": [0, 3651],
     "keep_failed_days": [0, 3651],
     "log_format": ["yaml", "JSON"],

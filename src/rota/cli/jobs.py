@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 from uuid import UUID
@@ -19,6 +20,7 @@ from rota.ids import JobId
 from rota.io import terminal
 from rota.queue.io.store import Store
 from rota.queue.job import JobFilter, JobRow, State
+from rota.queue.new_job import check_priority, check_times
 from rota.queue.payload import check_text
 
 app = typer.Typer(help="Look at jobs, and put them right.", no_args_is_help=True, rich_markup_mode=None)
@@ -156,9 +158,10 @@ def retry(  # noqa: PLR0917 - the options of a command
 
 
 @app.command()
-def cancel(
+def cancel(  # noqa: PLR0917 - the options of a command
     ids: Ids,
     reason: Annotated[str, typer.Option("--reason", help="Kept with the job.")] = "Cancelled by an operator",
+    children: Annotated[bool, typer.Option("--children", help="Also what the jobs added as their children.")] = False,
     as_json: Json = False,
     dsn: Dsn = None,
     schema: Schema = None,
@@ -169,9 +172,14 @@ def cancel(
 
     async def work(store: Store) -> None:
         found = [(await _find(store, job_id)) for job_id in ids]
-        states = await store.cancel([row.id for row in found], reason=reason)
+        states = await store.cancel([row.id for row in found], children=children, reason=reason)
+        named = {row.id for row in found}
+        others = {job_id: state for job_id, state in states.items() if job_id not in named}
         if as_json:
-            terminal.print_json([{"id": str(row.id), "state": states.get(row.id, row.state)} for row in found])
+            terminal.print_json(
+                [{"id": str(row.id), "state": states.get(row.id, row.state)} for row in found]
+                + [{"id": str(job_id), "state": state} for job_id, state in sorted(others.items())]
+            )
         for row in found:
             state = states.get(row.id)
             words = {
@@ -181,7 +189,50 @@ def cancel(
             }[state]
             if not as_json:
                 terminal.out.print(terminal.plain(f"{row.id} {words}"), soft_wrap=True)
-        if any(row.id not in states for row in found):
+        if others and not as_json:
+            told = Counter(others.values())
+            terminal.out.print(
+                f"Their children: {told[State.CANCELLED]} cancelled, {told[State.LEASED]} running and asked to stop"
+            )
+        if any(row.id not in states for row in found) and not others:
+            raise typer.Exit(1)
+
+    _run(work, dsn=dsn, schema=schema)
+
+
+@app.command()
+def move(  # noqa: PLR0917 - the options of a command
+    ids: Ids,
+    priority: Annotated[int | None, typer.Option("--priority", help="The new priority; higher runs first.")] = None,
+    after: Annotated[
+        str | None, typer.Option("--after", help="Not before so long from now: 90s, 15m, 2h, 3d; 0s makes it due.")
+    ] = None,
+    as_json: Json = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Move queued jobs in the line: another priority, another time, or both."""
+    if priority is None and after is None:
+        raise SettingsError("Nothing to change: give --priority, --after, or both.")
+    if priority is not None:
+        check_priority(priority)
+    delay_s = _age(after, "--after")
+    check_times(None, delay_s)
+
+    async def work(store: Store) -> None:
+        found = [(await _find(store, job_id)) for job_id in ids]
+        states = await store.move([row.id for row in found], priority=priority, delay_s=delay_s)
+        if as_json:
+            terminal.print_json([{"id": str(row.id), "state": states.get(row.id, row.state)} for row in found])
+        for row in found:
+            words = {
+                State.QUEUED: "is moved",
+                State.LEASED: f"runs on {row.leased_by}; it was left alone",
+                None: f"has ended before: {row.state}",
+            }[states.get(row.id)]
+            if not as_json:
+                terminal.out.print(terminal.plain(f"{row.id} {words}"), soft_wrap=True)
+        if any(states.get(row.id) is not State.QUEUED for row in found):
             raise typer.Exit(1)
 
     _run(work, dsn=dsn, schema=schema)
@@ -231,6 +282,8 @@ def _print_job(row: JobRow) -> None:
             ("due", _time(row.run_after, row) if row.state is State.QUEUED else None),
             ("started", _time(row.started_at, row)),
             ("ended", _time(row.finished_at, row)),
+            ("parent", None if row.parent_id is None else str(row.parent_id)),
+            ("batch", None if row.batch_id is None else str(row.batch_id)),
             ("holder", row.leased_by),
             ("lease until", _time(row.lease_until, row)),
             ("epoch", str(row.lease_epoch) if row.lease_epoch else None),
@@ -260,7 +313,8 @@ def _plain(row: JobRow, *, whole: bool) -> dict[str, Any]:
     for name, value in values.items():
         if hasattr(value, "isoformat"):
             values[name] = value.isoformat()
-    values["id"] = str(row.id)
+    for name in ("id", "parent_id", "batch_id"):
+        values[name] = None if values[name] is None else str(values[name])
     return values
 
 

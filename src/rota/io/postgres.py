@@ -291,6 +291,18 @@ class Database:
         finally:
             await pool.release(conn)
 
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lends a connection with a transaction, committed at the end and rolled back by an error.
+
+        Raises: as `fetch`.
+        """
+        try:
+            async with self.acquire() as conn, conn.transaction():
+                yield conn
+        except Exception as error:
+            raise translated(error, self.target) from error
+
     async def _fetch_on(self, conn: Connection, text: str, args: Sequence[Any]) -> list[Any]:
         if self.target.pooler == "none":
             rows: list[Any] = await conn.fetch(text, *args)

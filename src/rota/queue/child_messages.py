@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from rota.ids import JobId
 from rota.lease import Lease
-from rota.queue.job import ClaimedJob, HandlerOutcome, Scope
+from rota.queue.job import ClaimedJob, HandlerOutcome, NewJob, Scope
 
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 _LENGTH: Final = struct.Struct(">I")
@@ -58,6 +58,7 @@ class Run(Struct, frozen=True, tag=True):
     trace: str | None
     deadline: float
     """When its lease is over, as `rota.io.clock` counts, which both sides share."""
+    schema: str
 
     def job(self) -> ClaimedJob:
         """The job, as a worker has it."""
@@ -76,6 +77,12 @@ class Until(Struct, frozen=True, tag=True):
 
 class Stop(Struct, frozen=True, tag=True):
     """To the child: the job should end; `ctx.should_stop` is true from now on."""
+
+
+class Waiting(Struct, frozen=True, tag=True):
+    """To the child: whether a more urgent job waits; what `ctx.should_yield` says from now on."""
+
+    asked: bool
 
 
 class Ready(Struct, frozen=True, tag=True):
@@ -98,9 +105,14 @@ class Said(Struct, frozen=True, tag=True):
     fields: str | None = None
 
 
+class Closing(Struct, frozen=True, tag=True):
+    """To the worker: the handler begins to write the job's end in a transaction of its own."""
+
+
 class Ended(Struct, frozen=True, tag=True):
     """To the worker: how the handler ended. One of: a result (JSON text), an outcome, an error, or an error that no
-    later try can change (`final`). `told`: it had seen that it should stop."""
+    later try can change (`final`). `told`: it had seen that it should stop. `follow_ups`: what is added with a success.
+    `written`: the handler has written the success itself; `sure`: and it is committed."""
 
     result: str | None = None
     outcome: str | None = None
@@ -109,9 +121,13 @@ class Ended(Struct, frozen=True, tag=True):
     traceback: str | None = None
     final: bool = False
     told: bool = False
+    follow_ups: tuple[NewJob, ...] = ()
+    written: bool = False
+    sure: bool = False
+    batch_id: UUID | None = None
 
 
-Message = Begin | Run | Until | Stop | Ready | Moved | Said | Ended
+Message = Begin | Run | Until | Stop | Waiting | Ready | Moved | Said | Closing | Ended
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)
 _OUTCOMES: Final = {outcome.__name__: outcome for outcome in HandlerOutcome.__args__}
@@ -123,11 +139,11 @@ def frame(message: Message) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def run_message(job: ClaimedJob, target: Target, *, deadline: float) -> Run:
+def run_message(job: ClaimedJob, target: Target, *, deadline: float, schema: str) -> Run:
     """The order to run a job."""
     return Run(
         target, job.kind, job.id, job.lease.epoch, job.tenant, job.payload, job.priority, job.tries, job.max_tries,
-        job.run_after, job.created_at, job.dedupe_scope, job.progress, job.trace, deadline,
+        job.run_after, job.created_at, job.dedupe_scope, job.progress, job.trace, deadline, schema,
     )  # fmt: skip
 
 

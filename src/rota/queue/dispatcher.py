@@ -6,7 +6,7 @@ Spec: job queue, "How a server takes a job", "Limits".
 """
 
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from random import Random
@@ -15,11 +15,12 @@ from typing import Any, Final
 from msgspec import structs
 
 from rota.errors import PayloadError
+from rota.ids import JobId
 from rota.lease import Loss
 from rota.queue import job as jobs
 from rota.queue.child_messages import Ended, outcome_of
 from rota.queue.history import TryEnd
-from rota.queue.job import Ask, ClaimedJob, Finish, Outcome, Release, Scope
+from rota.queue.job import Ask, ClaimedJob, Finish, NewJob, Outcome, Release, Scope
 from rota.queue.kind import Kind
 from rota.queue.payload import cut_text, encode
 
@@ -30,6 +31,7 @@ WAIT_S_MAX: Final = 100 * 365.25 * 24 * 3600.0
 """A hundred years, as in `enqueue`. The database takes no wait without an end, and one would hold up its batch."""
 
 STALLED: Final = "The job made no progress for the lease time ({lease_s:g} s); its worker stopped it"
+NOT_COMMITTED: Final = "The transaction of ctx.finish_with was not committed"
 UNWRITTEN: Final = "The job's heartbeat could not be written for the lease time; its worker stopped it"
 
 
@@ -105,6 +107,8 @@ def settle(job: ClaimedJob, *, kind: Kind, returned: Any, random: Random) -> Fin
             )
         case jobs.Snooze(after_s, reason):
             return Release(job.lease, wait_s=_bounded(after_s), reason=_clean(reason), keyed=keyed, how=TryEnd.SNOOZED)
+        case jobs.Again(after_s):
+            return Finish(job.lease, Outcome.AGAIN, wait_s=_bounded(after_s), keyed=keyed)
         case jobs.Yield():
             return Release(job.lease, keyed=keyed, how=TryEnd.YIELDED)
         case jobs.GiveBack(reason, after_s):
@@ -213,6 +217,31 @@ def with_progress(write: Finish | Release, progress: Any | None) -> Finish | Rel
     if progress is None:
         return write
     return structs.replace(write, progress=encode(progress, what="progress"))
+
+
+def with_follow_ups(write: Finish | Release, follow_ups: Sequence[NewJob]) -> Finish | Release:
+    """The same, with the jobs that are added with a success; what is no success has none."""
+    if not follow_ups or not isinstance(write, Finish) or write.outcome not in (Outcome.DONE, Outcome.AGAIN):
+        return write
+    return structs.replace(write, follow_ups=tuple(follow_ups))
+
+
+def not_committed(job: ClaimedJob, *, kind: Kind, write: Finish | Release | None, random: Random) -> Finish | Release:
+    """A job whose success its handler wrote, in a transaction that was not committed: the try has failed."""
+    if write is not None and not (isinstance(write, Finish) and write.outcome in (Outcome.DONE, Outcome.AGAIN)):
+        return write
+    return failed_try(job, kind=kind, error=NOT_COMMITTED, random=random)
+
+
+def yielding(waiting: Sequence[int], running: Iterable[ClaimedJob]) -> set[JobId]:
+    """Which jobs make room for more urgent ones of their kind: the least urgent, and of those the ones begun last.
+
+    Args:
+        waiting: the priorities of due jobs, the highest first.
+        running: the jobs that fill the kind's slots, in the order in which they began.
+    """
+    least_urgent = sorted(reversed(list(running)), key=lambda job: job.priority)
+    return {job.id for job, priority in zip(least_urgent, waiting, strict=False) if job.priority < priority}
 
 
 def describe_error(error: BaseException) -> str:

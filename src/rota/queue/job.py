@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -58,13 +59,48 @@ class Scope(StrEnum):
     FOREVER = "forever"
     """One job for each key, ever: also after it ended, and after its retention."""
 
+    THROTTLE = "throttle"
+    """At most one new job for each key in a window of time, whatever became of the one before."""
+
+
+class Twin(StrEnum):
+    """What an enqueue does to the queued job that holds its queued-scope key."""
+
+    KEEP = "keep"
+    """Nothing."""
+
+    REPLACE = "replace"
+    """Its payload becomes the new one."""
+
+    MERGE = "merge"
+    """Arrays of the new payload are joined to its own."""
+
+    DEBOUNCE = "debounce"
+    """Its payload becomes the new one, and it waits anew."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dedupe:
-    """A key and its scope; make one with `open_key`, `queued_key` or `forever_key`."""
+    """A key and its scope; make one with `open_key` or one of its siblings.
+
+    Attributes:
+        key: 1 to 500 characters.
+        scope: how far it reaches.
+        twin: what becomes of the queued job that holds it; only for the scope QUEUED.
+        window_s: for THROTTLE how long a window is; for DEBOUNCE how long a job may be pushed back at most.
+        wait_s: for DEBOUNCE, how long each enqueue makes the job wait.
+    """
 
     key: str
     scope: Scope
+    twin: Twin = Twin.KEEP
+    window_s: float | None = None
+    wait_s: float | None = None
+
+    @property
+    def word(self) -> str:
+        """The dedupe_scope of the SQL functions, which is one word for both."""
+        return self.scope.value if self.twin is Twin.KEEP else self.twin.value
 
 
 def open_key(key: str) -> Dedupe:
@@ -80,6 +116,32 @@ def queued_key(key: str) -> Dedupe:
 def forever_key(key: str) -> Dedupe:
     """This key creates one job, ever."""
     return Dedupe(key, Scope.FOREVER)
+
+
+def replace_key(key: str) -> Dedupe:
+    """A queued key; the new payload takes the place of the queued twin's."""
+    return Dedupe(key, Scope.QUEUED, Twin.REPLACE)
+
+
+def merge_key(key: str) -> Dedupe:
+    """A queued key; arrays of the new payload are joined to those of the queued twin, other values are replaced."""
+    return Dedupe(key, Scope.QUEUED, Twin.MERGE)
+
+
+def debounce_key(key: str, *, wait_s: float, at_most_s: float | None = None) -> Dedupe:
+    """A queued key; the job runs when nobody has asked for it during `wait_s`, with the last payload.
+
+    Args:
+        key: 1 to 500 characters.
+        wait_s: seconds from the last enqueue until the job is due.
+        at_most_s: seconds from the first enqueue after which it is due however many follow; None: no bound.
+    """
+    return Dedupe(key, Scope.QUEUED, Twin.DEBOUNCE, window_s=at_most_s, wait_s=wait_s)
+
+
+def throttle_key(key: str, *, window_s: float) -> Dedupe:
+    """At most one job is created for this key in `window_s` seconds; within them the enqueue answers with that job."""
+    return Dedupe(key, Scope.THROTTLE, window_s=window_s)
 
 
 class NewJob(Struct, frozen=True, gc=False):
@@ -103,6 +165,21 @@ class Enqueued(Struct, frozen=True, gc=False):
 
     id: JobId
     created: bool
+
+
+class EnqueuedBatch(Struct, frozen=True):
+    """The answer to the enqueue of a batch: its id, and for each job, in order, its id and whether it was created."""
+
+    id: BatchId
+    jobs: list[Enqueued]
+
+
+class Full(Struct, frozen=True, gc=False):
+    """A kind without a free slot, as a look asks about it: how many jobs run, and the lowest of their priorities."""
+
+    kind: str
+    running: int
+    lowest: int
 
 
 class Ask(Struct, frozen=True, gc=False):
@@ -147,11 +224,15 @@ class Outcome(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     RETRY = "retry"
+    AGAIN = "again"
+    """It went well, and the same row runs again, with its tries at 0."""
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """The end of a try. `result` and `progress` are JSON text (None: what is stored stays); `wait_s` counts for RETRY.
-    `keyed`: the job has a queued-scope key. `how` the try ended, where the outcome does not say it."""
+    """The end of a try. `result` and `progress` are JSON text (None: what is stored stays); `wait_s` counts for RETRY
+    and AGAIN. `keyed`: the job has a queued-scope key. `how` the try ended, where the outcome does not say it.
+    `follow_ups`: jobs that are added if and when a DONE or AGAIN is written. `alone`: the write is a commit of its own.
+    """
 
     lease: Lease
     outcome: Outcome
@@ -161,6 +242,8 @@ class Finish(Struct, frozen=True, gc=False):
     keyed: bool = False
     progress: str | None = None
     how: TryEnd | None = None
+    follow_ups: tuple[NewJob, ...] = ()
+    alone: bool = False
 
 
 class Release(Struct, frozen=True, gc=False):
@@ -173,6 +256,7 @@ class Release(Struct, frozen=True, gc=False):
     keyed: bool = False
     progress: str | None = None
     how: TryEnd | None = None
+    alone: bool = False
 
 
 class Swept(Struct, frozen=True, gc=False):
@@ -186,12 +270,14 @@ class Swept(Struct, frozen=True, gc=False):
 
 
 class Poll(Struct, frozen=True, gc=False):
-    """What an idle server sees: seconds until the next job is due (0 or less: now; None: nothing waits), whether a
-    lease ran out, and which of its jobs somebody wants stopped."""
+    """What a server sees: seconds until the next job is due (0 or less: now; None: nothing waits), whether a lease ran
+    out, which of its jobs somebody wants stopped, and for full kinds the priorities of due jobs that are more urgent
+    than one that runs, the highest first."""
 
     next_due_s: float | None
     expired: bool
     cancels: tuple[JobId, ...]
+    urgent: dict[str, list[int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +325,33 @@ class JobRow:
     batch_id: BatchId | None = None
 
 
+class BatchStatus(Struct, frozen=True, gc=False):
+    """A batch: how many jobs it has, how they stand, and the follow-up once all have ended."""
+
+    id: BatchId
+    created_at: datetime
+    ended_at: datetime | None
+    jobs: int
+    open: int
+    done: int
+    failed: int
+    cancelled: int
+    expired: int
+    then_kind: str | None
+    then_id: JobId | None
+
+
+class BatchCounts(Struct, frozen=True, gc=False):
+    """What the follow-up of a batch finds under `batch` in its payload."""
+
+    id: UUID
+    jobs: int
+    done: int
+    failed: int
+    cancelled: int
+    expired: int
+
+
 class Retried(Struct, frozen=True, gc=False):
     """The answer to a person's retry: `queued`, or why not: `held` (by the job `holder`), `leased`, `done`."""
 
@@ -282,6 +395,13 @@ class Snooze:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """The run went well, and the same job runs again in `after_s` seconds with its tries at 0. No row is added."""
+
+    after_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Yield:
     """Somebody more urgent may go first: back to the queue, at its old place. Counts no try."""
 
@@ -308,4 +428,4 @@ class Cancelled:
     reason: str | None = None
 
 
-HandlerOutcome = Retry | Snooze | Yield | GiveBack | Fail | Cancelled
+HandlerOutcome = Retry | Snooze | Again | Yield | GiveBack | Fail | Cancelled

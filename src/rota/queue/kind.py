@@ -37,6 +37,7 @@ class Kind:
         heartbeat_s: how often progress is written; at most half the lease.
         max_tries: tries before the job fails, 1 to 1,000.
         retry: how long to wait after a failed try.
+        ends_alone: each end is written in a commit of its own.
         payload_type: what the handler takes; Any for plain JSON values.
         keep_s: how long its ended jobs stay, 0 seconds to ten years; None: as the settings say.
         keep_failed_s: the same for its failed ones, which never go before the others.
@@ -49,6 +50,7 @@ class Kind:
     max_tries: int = MAX_TRIES
     retry: RetryWaits = field(default_factory=Fixed)
     isolation: Isolation = "auto"
+    ends_alone: bool = False
     payload_type: Any = Any
     keep_s: float | None = None
     keep_failed_s: float | None = None

@@ -10,14 +10,18 @@ Rows are frozen and `_write` is the one place that replaces them, along the tabl
 Spec: job queue, "The table", "How a server takes a job", "Leases, heartbeats and the stall kill".
 """
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final
 
-from rota.errors import EnqueueError, JobNotFound
-from rota.ids import Holder, JobId, uuid_v7s
+from msgspec import structs
+
+from rota.errors import BatchNotFound, EnqueueError, JobNotFound
+from rota.ids import BatchId, Holder, JobId, uuid_v7s
 from rota.lease import Lease, Renewal
 from rota.queue.history import LOG_LINES_MAX, KeptLine, LogLine, Stopped, Try, TryEnd
 from rota.queue.job import (
@@ -25,11 +29,13 @@ from rota.queue.job import (
     NEXT_STATES,
     Answer,
     Ask,
+    BatchStatus,
     ClaimedJob,
     Dedupe,
     Enqueued,
     FailedJob,
     Finish,
+    Full,
     JobFilter,
     JobRow,
     NewJob,
@@ -40,6 +46,7 @@ from rota.queue.job import (
     Scope,
     State,
     Swept,
+    Twin,
 )
 from rota.queue.payload import encode
 from rota.queue.reference_history import History
@@ -72,6 +79,11 @@ class Reference:
         self._open: dict[JobId, JobRow] = {}
         self._ended: dict[JobId, JobRow] = {}
         self._forever: dict[str, JobId] = {}
+        self._throttled: dict[str, tuple[JobId, datetime]] = {}
+        self._batches: dict[BatchId, BatchStatus] = {}
+        self._thens: dict[BatchId, NewJob | None] = {}
+        self._runs_until: dict[JobId, datetime] = {}
+        """Until when a cancelled job may still run, whose holder did not answer."""
         self._waiting: dict[Holder, tuple[frozenset[str], datetime]] = {}
         self._history = History()
 
@@ -88,17 +100,22 @@ class Reference:
             fault = _fault(job)
             if fault is not None:
                 raise EnqueueError(f"rota: job {number} of this enqueue {fault}")
-        added = [self._add(job, job_id, at) for job, job_id in zip(jobs, self._new_ids(len(jobs), at), strict=True)]
+        ids = self._new_ids(len(jobs), at)
+        added = {n: self._add(job, ids[n], at) for n, job in sorted(enumerate(jobs), key=_turn)}
         self._wake([job.kind for job in jobs if _due_at(job, at) <= at], at)
-        return added
+        return [added[n] for n in range(len(jobs))]
 
     def _add(self, job: NewJob, job_id: JobId, at: datetime) -> Enqueued:
         if job.dedupe is not None:
-            holder = self._key_holder(job.dedupe)
+            holder = self._key_holder(job.dedupe, at)
             if holder is not None:
+                if job.dedupe.twin is not Twin.KEEP:
+                    self._change_twin(self._open[holder], job, job.dedupe, at)
                 return Enqueued(holder, created=False)
             if job.dedupe.scope is Scope.FOREVER:
                 self._forever[job.dedupe.key] = job_id
+            elif job.dedupe.scope is Scope.THROTTLE:
+                self._throttled[job.dedupe.key] = (job_id, _after(at, job.dedupe.window_s or 0.0))
         self._open[job_id] = JobRow(
             id=job_id,
             kind=job.kind,
@@ -128,6 +145,20 @@ class Reference:
             batch_id=job.batch_id,
         )
         return Enqueued(job_id, created=True)
+
+    def _change_twin(self, twin: JobRow, job: NewJob, dedupe: Dedupe, at: datetime) -> None:
+        """What a new job does to the queued one that holds its key."""
+        due, payload = _due_at(job, at), job.payload
+        if dedupe.twin is Twin.DEBOUNCE:
+            run_after = due if dedupe.window_s is None else min(due, _after(twin.created_at, dedupe.window_s))
+        else:
+            run_after = min(twin.run_after, due)
+        if dedupe.twin is Twin.MERGE:
+            payload = _merged(twin.payload or "{}", payload)
+        self._write(
+            twin, payload=payload, run_after=run_after, priority=max(twin.priority, job.priority or 0), tries=0,
+            last_error=None,
+        )  # fmt: skip
 
     # Running
 
@@ -168,25 +199,37 @@ class Reference:
         """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
         at = self._at(now)
         written = {}
-        for finish in sorted(finishes, key=lambda finish: finish.lease):
-            row = self._held(finish.lease)
+        for asked in sorted(finishes, key=lambda finish: finish.lease):
+            row = self._held(asked.lease)
             if row is None:
                 continue
-            retries = finish.outcome is Outcome.RETRY
-            state = self._returned(row) if retries else State(finish.outcome)
+            unwanted = bool(asked.follow_ups) and row.cancel_asked_at is not None
+            finish = Finish(asked.lease, Outcome.CANCELLED, progress=asked.progress) if unwanted else asked
+            goes_on = finish.outcome in (Outcome.RETRY, Outcome.AGAIN)
+            again = finish.outcome is Outcome.AGAIN
+            state = self._returned(row) if goes_on else State(finish.outcome)
             error, progress = _or(finish.error, row.last_error), _or(finish.progress, row.progress)
-            how = finish.how or TryEnd(finish.outcome)
-            if row.lease_epoch > 1 or finish.outcome is not Outcome.DONE:
+            if not again and (row.lease_epoch > 1 or finish.outcome is not Outcome.DONE):
+                how = finish.how or TryEnd(finish.outcome)
                 self._history.tried(row, ended=how, error=finish.error, ended_at=at)
-            if retries:
+            if goes_on:
                 self._history.forget_runs(row)
             if state is State.QUEUED:
-                self._back(row, run_after=_after(at, finish.wait_s), last_error=error, progress=progress)
+                self._back(
+                    row, run_after=_after(at, finish.wait_s), last_error=None if again else error, progress=progress,
+                    tries=0 if again else row.tries,
+                )  # fmt: skip
             else:
-                result = None if retries else finish.result
+                result = None if goes_on else finish.result
                 self._end(row, state, at, last_error=error, progress=progress, result=result)
+            if finish.follow_ups and finish.outcome in (Outcome.DONE, Outcome.AGAIN):
+                self.enqueue_many(finish.follow_ups, now=at)
             written[row.id] = state
         return written
+
+    def finish_one(self, finish: Finish, *, now: datetime | None = None) -> State | None:
+        """Writes the end of one job; None if it was refused."""
+        return self.finish([finish], now=now).get(finish.lease.job_id)
 
     def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
         """Returns jobs to the queue without counting the try; answers like `finish`."""
@@ -259,19 +302,30 @@ class Reference:
         if state is State.QUEUED:
             self._back(row, last_error=error)
         else:
+            runs_until = row.lease_until if state is State.CANCELLED and row.lease_until > at else None
             self._end(row, state, at, last_error=error)
+            if runs_until is not None:
+                self._runs_until[row.id] = runs_until
         return Swept(Lease(row.id, row.lease_epoch), row.kind, row.leased_by, state, row.tries)
 
     # Watching
 
     def cancel(
-        self, ids: Iterable[JobId], *, reason: str = "Cancelled", now: datetime | None = None
+        self, ids: Iterable[JobId], *, children: bool = False, reason: str = "Cancelled", now: datetime | None = None
     ) -> dict[JobId, State]:
-        """Cancels open jobs: CANCELLED at once, or LEASED where the holder was asked to stop."""
+        """Cancels open jobs, and with `children` what they added: CANCELLED at once, or LEASED where the holder was
+        asked to stop."""
         at = self._at(now)
         states = {}
         told = set()
-        for job_id in sorted(ids):
+        wanted = set(ids)
+        while children:
+            rows = (*self._open.values(), *self._ended.values())
+            found = {row.id for row in rows if row.parent_id in wanted} - wanted
+            if not found:
+                break
+            wanted |= found
+        for job_id in sorted(wanted):
             row = self._open.get(job_id)
             if row is None:
                 continue
@@ -286,11 +340,105 @@ class Reference:
         self.notices += sorted(told)
         return states
 
-    def poll(
-        self, kinds: Sequence[str], *, holder: Holder, grace_s: float = CANCEL_GRACE_S, now: datetime | None = None
-    ) -> Poll:
-        """What an idle server needs to know; writes nothing."""
+    def move(
+        self,
+        ids: Iterable[JobId],
+        *,
+        priority: int | None = None,
+        run_after: datetime | None = None,
+        delay_s: float | None = None,
+        now: datetime | None = None,
+    ) -> dict[JobId, State]:
+        """Gives queued jobs another priority or time; the open ones, LEASED where one runs and was left as it is."""
         at = self._at(now)
+        states, due = {}, []
+        for job_id in sorted(ids):
+            row = self._open.get(job_id)
+            if row is None:
+                continue
+            states[job_id] = row.state
+            if row.state is State.QUEUED:
+                when = _after(at, delay_s) if delay_s is not None else row.run_after if run_after is None else run_after
+                moved = self._write(row, run_after=when, priority=row.priority if priority is None else priority)
+                due += [moved.kind] if moved.run_after <= at else []
+        self._wake(due, at)
+        return states
+
+    # Batches
+
+    def begin_batch(self, batch_id: BatchId, *, jobs: int, then: NewJob | None, now: datetime | None = None) -> None:
+        """Begins a batch; its jobs name it."""
+        self._batches[batch_id] = BatchStatus(
+            batch_id, self._at(now), None, jobs, 0, 0, 0, 0, 0, None if then is None else then.kind, None
+        )
+        self._thens[batch_id] = then
+
+    def close_batches(
+        self, ids: Iterable[BatchId] | None = None, *, limit: int = 100, now: datetime | None = None
+    ) -> dict[BatchId, JobId | None]:
+        """Closes batches (None: any) without an open job, and adds their follow-ups."""
+        at = self._at(now)
+        closed: dict[BatchId, JobId | None] = {}
+        for batch_id in sorted(self._batches if ids is None else ids):
+            status = self._batches.get(batch_id)
+            if status is None or status.ended_at is not None or len(closed) == limit or self.batch(batch_id).open:
+                continue
+            status = self.batch(batch_id)
+            then, then_id = self._thens[batch_id], None
+            if then is not None:
+                payload = json.loads(then.payload)
+                if isinstance(payload, dict):
+                    payload["batch"] = {
+                        "id": str(batch_id), "jobs": status.jobs, "done": status.done, "failed": status.failed,
+                        "cancelled": status.cancelled, "expired": status.expired,
+                    }  # fmt: skip
+                then_id = self.enqueue(structs.replace(then, payload=json.dumps(payload)), now=at).id
+            self._batches[batch_id] = structs.replace(status, ended_at=at, then_id=then_id)
+            closed[batch_id] = then_id
+        return closed
+
+    def batch(self, batch_id: BatchId) -> BatchStatus:
+        """How a batch stands. Raises: BatchNotFound."""
+        status = self._batches.get(batch_id)
+        if status is None:
+            raise BatchNotFound(f"There is no batch {batch_id}. It may have ended longer ago than its retention.")
+        still_open = sum(row.batch_id == batch_id for row in self._open.values())
+        if status.ended_at is not None:
+            return structs.replace(status, open=still_open)
+        counts = Counter(row.state.value for row in self._ended.values() if row.batch_id == batch_id)
+        return structs.replace(status, open=still_open, **{state.value: counts[state.value] for state in sorted(ENDED)})
+
+    def prune_batches(self, *, keep_s: float, limit: int = 1000, now: datetime | None = None) -> int:
+        """Removes at most `limit` ended batches, and as many windows of throttle keys, that are over."""
+        at = self._at(now)
+        ended_before = _after(at, -keep_s)
+        old = [one.id for one in self._batches.values() if one.ended_at and one.ended_at < ended_before][:limit]
+        over = [key for key, (_, until) in self._throttled.items() if until < at][:limit]
+        for batch_id in old:
+            del self._batches[batch_id], self._thens[batch_id]
+        for key in over:
+            del self._throttled[key]
+        return len(old) + len(over)
+
+    # Looking
+
+    def poll(
+        self,
+        kinds: Sequence[str],
+        *,
+        holder: Holder,
+        full: Sequence[Full] = (),
+        grace_s: float = CANCEL_GRACE_S,
+        now: datetime | None = None,
+    ) -> Poll:
+        """What a server needs to know; writes nothing."""
+        at = self._at(now)
+        urgent = {}
+        for one in full:
+            waiting = [row.priority for row in self._queued() if row.kind == one.kind and row.run_after <= at]
+            above = sorted((priority for priority in waiting if priority > one.lowest), reverse=True)[: one.running]
+            if above:
+                urgent[one.kind] = above
         next_due = min((row.run_after for row in self._queued() if row.kind in kinds), default=None)
         asked_before = _after(at, -grace_s)
         return Poll(
@@ -305,6 +453,7 @@ class Reference:
                     row.id for row in self._open.values() if row.cancel_asked_at is not None and row.leased_by == holder
                 )
             ),
+            urgent=urgent,
         )
 
     def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
@@ -337,6 +486,7 @@ class Reference:
             if row.finished_at is not None and (since or _EPOCH) <= row.finished_at < before
             if (row.state is State.FAILED) == rule.failed
             and (row.kind not in rule.others if rule.kind is None else row.kind == rule.kind)
+            and (row.batch_id not in self._batches or self._batches[row.batch_id].ended_at)
         ][:limit]
         for row in old:
             del self._ended[row.id]
@@ -461,10 +611,11 @@ class Reference:
         else:
             holder = None
             if row.dedupe_key is not None and row.dedupe_scope in (Scope.OPEN, Scope.QUEUED):
-                holder = self._key_holder(Dedupe(row.dedupe_key, row.dedupe_scope))
+                holder = self._key_holder(Dedupe(row.dedupe_key, row.dedupe_scope), at)
             if holder is not None:
                 return Retried(job_id, "held", holder)
-            self._write(row, state=State.QUEUED, run_after=at, tries=0, finished_at=None, result=None)
+            run_after = max(at, self._runs_until.pop(job_id, at))
+            self._write(row, state=State.QUEUED, run_after=run_after, tries=0, finished_at=None, result=None)
         self._wake([row.kind], at)
         return Retried(job_id, State.QUEUED.value)
 
@@ -513,6 +664,8 @@ class Reference:
 
     def _end(self, row: JobRow, state: State, at: datetime, **changes: Any) -> None:
         self._write(row, state=state, finished_at=at, lease_until=None, cancel_asked_at=None, **changes)
+        if row.batch_id is not None:
+            self.close_batches([row.batch_id], now=at)
 
     def _held(self, lease: Lease) -> JobRow | None:
         """The row, if this lease is still its lease (I3)."""
@@ -523,14 +676,19 @@ class Reference:
         """What becomes of a leased job that goes back: a queued twin does the work of a queued-scope key."""
         if row.cancel_asked_at is not None:
             return State.CANCELLED
-        if row.dedupe_scope is Scope.QUEUED and self._key_holder(Dedupe(row.dedupe_key or "", Scope.QUEUED)):
+        if row.dedupe_scope is Scope.QUEUED and self._key_holder(
+            Dedupe(row.dedupe_key or "", Scope.QUEUED), row.created_at
+        ):
             return State.DONE
         return State.QUEUED
 
-    def _key_holder(self, dedupe: Dedupe) -> JobId | None:
+    def _key_holder(self, dedupe: Dedupe, at: datetime) -> JobId | None:
         """The job whose key keeps others with this key out (I6)."""
         if dedupe.scope is Scope.FOREVER:
             return self._forever.get(dedupe.key)
+        if dedupe.scope is Scope.THROTTLE:
+            job_id, until = self._throttled.get(dedupe.key, (None, at))
+            return job_id if until > at else None
         rows = self._open.values() if dedupe.scope is Scope.OPEN else self._queued()
         return next((row.id for row in rows if (row.dedupe_key, row.dedupe_scope) == (dedupe.key, dedupe.scope)), None)
 
@@ -559,9 +717,41 @@ def _fault(job: NewJob) -> str | None:
         return "has a max_tries outside 1 to 1000"
     if job.delay_s is not None and not 0 <= job.delay_s <= DELAY_S_MAX:
         return "has a delay_s outside 0 to 3155760000 (a hundred years)"
-    if job.dedupe is not None and not 1 <= len(job.dedupe.key) <= 500:
+    return None if job.dedupe is None else _key_fault(job.dedupe)
+
+
+def _key_fault(dedupe: Dedupe) -> str | None:
+    if not 1 <= len(dedupe.key) <= 500:
         return "needs a dedupe_key of 1 to 500 characters together with a dedupe_scope"
+    if dedupe.window_s is None and dedupe.scope is Scope.THROTTLE:
+        return "needs a dedupe_window_s: throttle adds at most one job in so many seconds"
+    if dedupe.window_s is not None and dedupe.word not in (Scope.THROTTLE, Twin.DEBOUNCE):
+        return "has a dedupe_window_s, which only throttle and debounce know"
+    if dedupe.window_s is not None and not 0 < dedupe.window_s <= DELAY_S_MAX:
+        return "has a dedupe_window_s outside 0 to 3155760000 (a hundred years)"
     return None
+
+
+def _turn(numbered: tuple[int, NewJob]) -> tuple[bool, str, int]:
+    """Jobs that may change others are added behind the rest, in the order of their keys."""
+    n, job = numbered
+    changes = job.dedupe is not None and job.dedupe.twin is not Twin.KEEP
+    return (changes, job.dedupe.key if changes and job.dedupe is not None else "", n)
+
+
+def _merged(old: str, new: str) -> str:
+    """What the SQL function of this name does."""
+    sooner, later = json.loads(old), json.loads(new)
+    if isinstance(sooner, list) and isinstance(later, list):
+        return json.dumps(sooner + later)
+    if isinstance(sooner, dict) and isinstance(later, dict):
+        joined = {
+            key: sooner[key] + value
+            for key, value in later.items()
+            if isinstance(value, list) and isinstance(sooner.get(key), list)
+        }
+        return json.dumps(sooner | later | joined)
+    return new
 
 
 def _due_at(job: NewJob, at: datetime) -> datetime:

@@ -58,8 +58,10 @@ def test_no_state_follows_itself() -> None:
     assert all(state not in NEXT_STATES[state] for state in State)
 
 
-def test_outcomes_are_states_but_for_retry() -> None:
-    assert {State(outcome) for outcome in Outcome if outcome is not Outcome.RETRY} <= NEXT_STATES[State.LEASED]
+def test_outcomes_are_states_but_for_those_that_go_on() -> None:
+    assert {State(outcome) for outcome in Outcome if outcome not in (Outcome.RETRY, Outcome.AGAIN)} <= NEXT_STATES[
+        State.LEASED
+    ]
 
 
 def test_keys() -> None:

@@ -50,7 +50,7 @@ async def fetch_on(conn: Any, text: str, args: Sequence[Any], *, schema: str) ->
     Raises: EnqueueError if the connection is of a kind that cannot be used here, or if a job is refused; SchemaError
         if the schema is missing; else the library's own errors.
     """
-    run = _ASYNC.get(_name_of(conn))
+    run = _ASYNC.get(known_name(conn))
     if run is None:
         raise EnqueueError(_refusal(conn, asked="async"))
     try:
@@ -64,7 +64,7 @@ async def fetch_on(conn: Any, text: str, args: Sequence[Any], *, schema: str) ->
 
 def fetch_on_sync(conn: Any, text: str, args: Sequence[Any], *, schema: str) -> list[Row]:
     """Like `fetch_on`, on a synchronous connection of psycopg, psycopg2, SQLAlchemy or Django."""
-    run = _SYNC.get(_name_of(conn))
+    run = _SYNC.get(known_name(conn))
     if run is None:
         raise EnqueueError(_refusal(conn, asked="sync"))
     try:
@@ -78,7 +78,7 @@ def fetch_on_sync(conn: Any, text: str, args: Sequence[Any], *, schema: str) -> 
 
 def is_asyncpg(conn: Any) -> bool:
     """Whether this is one connection of asyncpg, its pool's proxy included."""
-    return _ASYNC.get(_name_of(conn)) is _on_asyncpg
+    return _ASYNC.get(known_name(conn)) is _on_asyncpg
 
 
 def in_words(error: BaseException, *, schema: str) -> EnqueueError | SchemaError | None:
@@ -252,7 +252,7 @@ _HOW_TO_CONNECT: Final[Mapping[Name | None, str]] = {
 """What people give who mean a connection of it."""
 
 
-def _name_of(conn: Any) -> Name | None:
+def known_name(conn: Any) -> Name | None:
     """The first of an object's classes that is known here; subclasses count as what they come from."""
     for cls in type(conn).__mro__:
         name = (cls.__module__.partition(".")[0], cls.__name__)
@@ -262,7 +262,7 @@ def _name_of(conn: Any) -> Name | None:
 
 
 def _refusal(conn: Any, *, asked: str) -> str:
-    name = _name_of(conn)
+    name = known_name(conn)
     shown = f"{type(conn).__module__}.{type(conn).__qualname__}"
     if name in _HOW_TO_CONNECT:
         return (

@@ -17,13 +17,17 @@ import traceback
 from functools import cache
 from typing import Any
 
+from msgspec import structs
+
 from rota.errors import PayloadError
+from rota.ids import BatchId
 from rota.io import log
 from rota.io.clock import lease_clock
 from rota.io.kill import kill_own_tree
 from rota.queue import dispatcher
 from rota.queue.child_messages import (
     Begin,
+    Closing,
     Ended,
     Frames,
     Moved,
@@ -33,13 +37,14 @@ from rota.queue.child_messages import (
     Stop,
     Target,
     Until,
+    Waiting,
     frame,
     outcome_message,
 )
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.history import JobLog, LogLine
-from rota.queue.io.context import Context
-from rota.queue.job import HandlerOutcome
+from rota.queue.io.context import Context, Yielded
+from rota.queue.job import HandlerOutcome, NewJob, Yield
 from rota.queue.kind import Kind
 from rota.queue.payload import encode
 
@@ -56,19 +61,53 @@ class Host:
         self._stopping = stopping
         self._lock = threading.Lock()
         self._counting = threading.Lock()
+        self._log: JobLog | None = None
+        self._forget("rota")
+
+    def _forget(self, schema: str) -> None:
         self.told = False
         """The handler has seen that it should stop."""
-        self._log: JobLog | None = None
+        self.yield_asked = False
+        self.schema = schema
+        self.follow_ups: list[NewJob] = []
+        self.written = False
+        self.sure = False
+        self.batch_id: BatchId | None = None
 
     def begin(self, order: Run) -> None:
-        """Forgets the job before."""
-        self.told, self._log = False, JobLog(order.job().lease)
+        """Begins another job."""
+        self._forget(order.schema)
+        self._log = JobLog(order.job().lease)
 
     def end(self) -> None:
         """Says how many lines were dropped, if any were."""
-        if self._log is not None:
-            self._say(self._log.close(now=lease_clock()))
-        self._log = None
+        with self._counting:
+            if self._log is not None:
+                self._say(self._log.close(now=lease_clock()))
+            self._log = None
+
+    def follow(self, job: NewJob) -> None:
+        """Keeps a job that is to be added with the success."""
+        self.follow_ups.append(job)
+
+    def closing(self) -> bool:
+        """Tells the worker that the handler writes the job's end itself; False if it has to stop."""
+        if self.told_to_stop():
+            return False
+        self.send(Closing())
+        return True
+
+    def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
+        """Notes that the handler has written the job's success."""
+        self.written, self.sure = True, sure
+        self.batch_id = batch_id or self.batch_id
+
+    def with_all(self, ended: Ended) -> Ended:
+        """The last message of a job, with what goes beside the handler's end."""
+        return structs.replace(
+            ended, told=self.told, follow_ups=tuple(self.follow_ups), written=self.written, sure=self.sure,
+            batch_id=self.batch_id,
+        )  # fmt: skip
 
     def told_to_stop(self) -> bool:
         """Whether the worker wants the job to end."""
@@ -91,7 +130,7 @@ class Host:
         if line is not None:
             self.send(Said(line.number, line.said_at, line.level, line.event, line.fields))
 
-    def send(self, message: Moved | Said | Ended | Ready) -> None:
+    def send(self, message: Moved | Said | Closing | Ended | Ready) -> None:
         """Sends a message; the handler's threads may do so at once."""
         with self._lock:
             self._wire.sendall(frame(message))
@@ -109,13 +148,14 @@ def main(fd: int, parent: int) -> None:
     wire = socket.socket(fileno=fd)
     stopping, orders, guard = threading.Event(), _Orders(), _Guard()
     host = Host(wire, stopping)
-    threading.Thread(target=_read, args=(wire, stopping, orders, guard), name="rota-orders", daemon=True).start()
+    threading.Thread(target=_read, args=(wire, stopping, host, orders, guard), name="rota-orders", daemon=True).start()
     threading.Thread(target=guard.run, name="rota-guard", daemon=True).start()
     host.send(Ready())
     while (order := orders.next()) is not None:
         stopping.clear()
+        host.begin(order)
         guard.set(order.deadline)
-        ended = _run(order, host)
+        ended = host.with_all(_run(order, host))
         guard.set(None)
         host.end()
         host.send(ended)
@@ -172,7 +212,7 @@ class _Guard:
                     self._condition.wait(min(left, GUARD_STEP_S))
 
 
-def _read(wire: socket.socket, stopping: threading.Event, orders: _Orders, guard: _Guard) -> None:
+def _read(wire: socket.socket, stopping: threading.Event, host: Host, orders: _Orders, guard: _Guard) -> None:
     frames = Frames()
     while data := wire.recv(READ_BYTES):
         for message in frames.feed(data):
@@ -187,6 +227,8 @@ def _read(wire: socket.socket, stopping: threading.Event, orders: _Orders, guard
                     guard.move(message.deadline)
                 case Stop():
                     stopping.set()
+                case Waiting():
+                    host.yield_asked = message.asked
                 case _:
                     pass
     # The worker is gone. What runs here has no lease any more.
@@ -202,17 +244,18 @@ def _run(order: Run, host: Host) -> Ended:
         payload = handler.decode(order.payload)
     except PayloadError as error:
         return Ended(error=str(error), final=True)
-    host.begin(order)
     try:
         returned = handler.call(Context(order.job(), payload, host=host), payload)
+    except Yielded:
+        return outcome_message(Yield())
     except BaseException as error:
         return _failed(error)
     if isinstance(returned, HandlerOutcome):
         return outcome_message(returned)
     try:
-        return Ended(result=None if returned is None else encode(returned, what="result"), told=host.told)
+        return Ended(result=None if returned is None else encode(returned, what="result"))
     except PayloadError as error:
-        return Ended(error=str(error), final=True, told=host.told)
+        return Ended(error=str(error), final=True)
 
 
 def _failed(error: BaseException, head: str = "") -> Ended:

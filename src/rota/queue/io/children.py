@@ -69,8 +69,12 @@ class Child:
 
     def ask_to_stop(self) -> None:
         """Tells the job to end; does not wait."""
+        self.say(Stop())
+
+    def say(self, message: Message) -> None:
+        """Sends a few bytes; does not wait."""
         with contextlib.suppress(OSError):
-            self._wire.send(frame(Stop()))
+            self._wire.send(frame(message))
 
     def kill(self) -> None:
         """Kills the child and everything that it started; safe to repeat."""

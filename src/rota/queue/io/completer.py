@@ -5,9 +5,10 @@ because the lease was lost meanwhile. One write that the database will not take 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Final
+from typing import Any, Final, TypeGuard
 
 import asyncpg
 
@@ -15,18 +16,33 @@ from rota.errors import RotaError
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
-from rota.queue.io.store import Store
+from rota.queue.io.store import GOING_ON, Store
 from rota.queue.job import Finish, Outcome, Release, State
 
 BATCH_MAX: Final = 1000
 PENDING_MAX: Final = 10_000
 """Ends that may wait to be written; beyond it the worker claims nothing new."""
 
+SINGLES_WRITERS: Final = 3
+"""Connections that write ends which are commits of their own; the pool has others for claims and looks."""
+
 LATE_S: Final = 3.0
 """A statement that takes so long shows that the database is in trouble."""
 
 Write = Finish | Release
 log = get_logger("rota.worker")
+
+
+def is_single(write: Write) -> TypeGuard[Finish]:
+    """Whether this is an end that finish_one.sql can write."""
+    return isinstance(write, Finish) and write.outcome not in GOING_ON and not write.follow_ups
+
+
+def waits(write: Write) -> bool:
+    """Whether this may have to wait for a transaction of somebody else's, because of a key."""
+    if write.keyed:
+        return True
+    return isinstance(write, Finish) and any(job.dedupe is not None for job in write.follow_ups)
 
 
 class Completer:
@@ -51,6 +67,9 @@ class Completer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._alone: set[asyncio.Task[None]] = set()
+        self._singles: deque[Finish] = deque()
+        """Ends that are commits of their own."""
+        self._singles_writers = 0
 
     @property
     def waiting(self) -> int:
@@ -70,7 +89,7 @@ class Completer:
 
     def unwritten(self) -> list[Write]:
         """A copy of the ends that no statement has taken up yet; for a process that is about to end."""
-        return list(self._pending)
+        return [*self._pending, *self._singles]
 
     async def run(self) -> None:
         """Writes until cancelled."""
@@ -80,17 +99,26 @@ class Completer:
             while self._pending:
                 batch, self._pending = self._pending[:BATCH_MAX], self._pending[BATCH_MAX:]
                 self._writing += len(batch)
-                plain = [write for write in batch if not write.keyed]
-                # One that may have to wait for somebody's open transaction does so apart from the others.
+                plain: list[Write] = []
+                following: list[Write] = []
                 for write in batch:
-                    if write.keyed:
-                        task = asyncio.create_task(self._write_all([write]))
-                        self._alone.add(task)
-                        task.add_done_callback(self._alone.discard)
-                if plain:
-                    self._began = lease_clock()
-                    await self._write_all(plain)
-                    self._began = None
+                    if write.alone and is_single(write):
+                        self._singles.append(write)
+                    elif write.alone or waits(write):
+                        # One that may have to wait for somebody's open transaction does so apart from the others.
+                        self._apart(self._write_all([write]))
+                    elif isinstance(write, Finish) and write.follow_ups:
+                        following.append(write)
+                    else:
+                        plain.append(write)
+                while self._singles_writers < min(SINGLES_WRITERS, len(self._singles)):
+                    self._singles_writers += 1
+                    self._apart(self._write_singles())
+                for part in (plain, following):
+                    if part:
+                        self._began = lease_clock()
+                        await self._write_all(part)
+                        self._began = None
 
     async def flush(self, *, timeout_s: float) -> bool:
         """Waits until everything is written. Returns: False if the time ran out first."""
@@ -101,8 +129,37 @@ class Completer:
             return False
         return True
 
-    async def _write_all(self, batch: list[Write]) -> None:
-        backoff, unsure, count = Backoff(self._random), False, len(batch)
+    def _apart(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._alone.add(task)
+        task.add_done_callback(self._alone.discard)
+
+    async def _write_singles(self) -> None:
+        """Writes ends one by one, each in a commit of its own, for as long as there are some."""
+        write: Finish | None = None
+        try:
+            async with self._store.database.acquire() as conn:
+                while self._singles:
+                    write = self._singles.popleft()
+                    state = await self._store.finish_one(write, conn=conn)
+                    self._written([(write, state)])
+                    self._writing -= 1
+                    write = None
+                    if not self.waiting:
+                        self._idle.set()
+        except Exception:
+            # The way for batches knows what to do about every trouble.
+            if write is not None:
+                self._apart(self._write_all([write], unsure=True))
+            if self._singles:
+                rest: list[Write] = [*self._singles]
+                self._singles.clear()
+                self._apart(self._write_all(rest))
+        finally:
+            self._singles_writers -= 1
+
+    async def _write_all(self, batch: list[Write], *, unsure: bool = False) -> None:
+        backoff, count = Backoff(self._random), len(batch)
         try:
             while True:
                 try:
@@ -153,8 +210,11 @@ class Completer:
     def _without_what_is_refused(self, write: Write, error: Exception) -> list[Write]:
         """The job fails with the reason; if even that is refused, its lease is left to run out."""
         log.error("the end of a job cannot be written", job_id=str(write.lease.job_id), error=str(error))
-        if isinstance(write, Finish) and write.result is not None:
+        if isinstance(write, Finish) and write.result is not None and not write.follow_ups:
             reason = f"The result cannot be stored: {error}"
+            return [Finish(write.lease, Outcome.FAILED, error=reason)]
+        if isinstance(write, Finish) and write.follow_ups:
+            reason = f"The jobs that follow cannot be added: {error}"
             return [Finish(write.lease, Outcome.FAILED, error=reason)]
         self._written([(write, None)])
         return []

@@ -4,18 +4,37 @@ It may be used from the handler's coroutine or from its thread. It holds no rule
 do.
 """
 
-from collections.abc import Generator
-from typing import Any, Protocol
+from collections.abc import Callable, Generator
+from datetime import datetime
+from typing import Any, Final, Protocol
 
-from rota.errors import LeaseLost
+from rota.errors import EnqueueError, LeaseLost
 from rota.ids import JobId
+from rota.queue.io.finishing import Ending, FinishWith
 from rota.queue.io.job_events import JobEvents, job_events
-from rota.queue.job import ClaimedJob
+from rota.queue.job import ClaimedJob, Dedupe, NewJob
+from rota.queue.new_job import describe, kind_of
 from rota.queue.payload import cut_text, encode
 
+FOLLOW_UPS_MAX: Final = 10_000
+"""Jobs that may follow one: they are added in the transaction of its end, which should be short."""
 
-class Host(Protocol):
+
+class Yielded(BaseException):
+    """Raised by `ctx.yield_if_waiting`; no `except Exception` of a handler catches it."""
+
+
+class Host(Ending, Protocol):
     """What runs the job, as its context sees it."""
+
+    @property
+    def yield_asked(self) -> bool:
+        """Whether a more urgent job of the kind waits for this one's slot."""
+        ...
+
+    def follow(self, job: NewJob) -> None:
+        """Keeps a job that is to be added with the success."""
+        ...
 
     def told_to_stop(self) -> bool:
         """Whether the job has to end; if so, the handler knows it from now on."""
@@ -31,7 +50,7 @@ class Host(Protocol):
 
 
 class Noted:
-    """What `ctx.progress` returns: it is done already, and may be awaited or not, so one word serves both worlds."""
+    """What `ctx.progress` and its like return: it is done, and may be awaited or not: one word for both worlds."""
 
     __slots__ = ()
 
@@ -71,6 +90,77 @@ class Context:
         soon: whatever it returns then, but for an outcome, is not taken for the job's result.
         """
         return self._host.told_to_stop()
+
+    @property
+    def should_yield(self) -> bool:
+        """True while a job of this kind with a higher priority waits, and this one is the one to make room.
+
+        The worker looks about once a second. Return `rota.Yield()` at a good place: no try counts, and the job goes
+        back to its old place in the line.
+        """
+        return self._host.yield_asked
+
+    def yield_if_waiting(self) -> Noted:
+        """Ends the handler here with `rota.Yield()` if `should_yield`; may be awaited and need not be."""
+        if self._host.yield_asked:
+            raise Yielded
+        return _NOTED
+
+    def enqueue(
+        self,
+        kind: str | Callable[..., Any],
+        payload: Any = None,
+        *,
+        child: bool = False,
+        priority: int = 0,
+        tenant: str | None = None,
+        dedupe: Dedupe | None = None,
+        run_after: datetime | None = None,
+        delay_s: float | None = None,
+        max_tries: int | None = None,
+    ) -> Noted:
+        """Adds a job in the transaction that writes this job's success: both are there, or neither.
+
+        Nothing is added if the job fails, goes back to the queue, or has lost its lease. To add a job at once, whatever
+        becomes of this one, use `app.enqueue`.
+
+        Args:
+            kind: a handler, or a kind by name.
+            payload: as for `app.enqueue`, and so are the others.
+            child: the new job is this one's child, which `app.cancel(…, children=True)` cancels with it.
+
+        Returns: something that may be awaited and need not be. The new job has no id yet.
+
+        Raises: PayloadError, EnqueueError.
+        """
+        name = kind_of(kind)
+        job = describe(
+            name, payload, known=name == self.job.kind, priority=priority, tenant=tenant, dedupe=dedupe,
+            run_after=run_after, delay_s=delay_s, max_tries=max_tries, parent=self.job.id if child else None,
+        )  # fmt: skip
+        if len(self._host.follow_ups) >= FOLLOW_UPS_MAX:
+            raise EnqueueError(
+                f"Job {self.job.id} is followed by {FOLLOW_UPS_MAX:,} jobs, and may not have more. "
+                "Add many with app.enqueue_many, or let one job add the next piece."
+            )
+        self._host.follow(job)
+        return _NOTED
+
+    def finish_with(self, conn: Any, *, result: Any = None) -> FinishWith:
+        """Writes this job's success in a transaction of yours, together with your own data.
+
+        `async with ctx.finish_with(conn): …` writes it at the end of the block; `await ctx.finish_with(conn)` writes it
+        now, and your commit decides. In a plain handler it is `with ctx.finish_with(conn): …` or `.write()`. What
+        `ctx.enqueue` was told goes with it. The worker then writes nothing more, and what the handler returns is not
+        used. Commit soon: the lease is not renewed any more.
+
+        Args:
+            conn: a connection as for `app.enqueue`, in a database that has Rota's schema.
+            result: the job's result.
+
+        Raises (where it is written): LeaseLost if the lease is over or somebody cancelled the job; PayloadError.
+        """
+        return FinishWith(conn, lease=self.job.lease, ending=self._host, result=result)
 
     @property
     def log(self) -> JobEvents:

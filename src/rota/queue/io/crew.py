@@ -8,27 +8,32 @@ All methods are called from the event loop's thread, but for `is_stuck` and `las
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from random import Random
 from typing import Final
 
-from rota.errors import PayloadError
-from rota.ids import JobId
+from msgspec import structs
+
+from rota.errors import PayloadError, RotaError
+from rota.ids import BatchId, JobId
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.lease import Lease, Loss
 from rota.queue import dispatcher
 from rota.queue.child_messages import Ended
 from rota.queue.handler import Handler
+from rota.queue.history import TryEnd
 from rota.queue.io.children import ChildDied, Children
 from rota.queue.io.completer import Write
+from rota.queue.io.context import Yielded
 from rota.queue.io.heart import FENCE_WAIT_S, Last
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
-from rota.queue.io.running import Running, Stopped, run_in_child
-from rota.queue.job import ClaimedJob, HandlerOutcome
+from rota.queue.io.running import KILL_GRACE_S, Running, Stopped, Written, run_in_child
+from rota.queue.io.store import Store
+from rota.queue.job import ClaimedJob, Finish, Full, HandlerOutcome, Outcome, State, Yield
 
 TURN_S: Final = 0.005
 """How long jobs that never wait may keep the event loop before others get a turn."""
@@ -42,6 +47,7 @@ LOSS_WORDS: Final = {
     Loss.STALLED: "job stalled: the worker stopped a job that made no progress",
     Loss.UNWRITTEN: "job heartbeat not written for the lease time; stopped here",
     Loss.TAKEN: "job lost its lease to another server; stopped here",
+    Loss.CANCELLED: "job did not end by itself when it was cancelled; stopped here",
 }
 
 log = get_logger("rota.worker")
@@ -55,6 +61,8 @@ class Crew:
         leases: where their leases stand.
         lines: where what they log goes.
         random: for the jitter of waits.
+        store: asked what became of jobs that their handlers ended themselves.
+        cancel_grace_s: how long a job that somebody cancelled may take to stop.
         ended: told of a job's end: its kind, and what to write; None where the lease is gone.
         lost: told of runs that ended after their leases were lost, and when they ended.
     """
@@ -66,6 +74,8 @@ class Crew:
         leases: GuardedBook,
         lines: JobLines,
         random: Random,
+        store: Store,
+        cancel_grace_s: float,
         ended: Callable[[str, Write | None], None],
         lost: Callable[[Lease, float], None],
     ) -> None:
@@ -75,7 +85,12 @@ class Crew:
         self._ended = ended
         self._lines = lines
         self._lost = lost
+        self._store = store
+        self._schema = store.database.target.schema
+        self._cancel_grace_s = cancel_grace_s
         self._running: dict[JobId, Running] = {}
+        self._asked_to_yield: set[str] = set()
+        """Kinds of which some job was asked to yield."""
         self._line: deque[Running] = deque()
         """Jobs whose handlers have not been called yet."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,7 +112,7 @@ class Crew:
                 handler = handlers[job.kind]
                 kind = handler.kind
                 held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
-                started = Running(job, handler, held=held, leases=self._leases, lines=self._lines)
+                started = Running(job, handler, held=held, leases=self._leases, lines=self._lines, schema=self._schema)
                 running[job.lease.job_id] = started
                 self._line.append(started)
         self._idle.clear()
@@ -134,11 +149,35 @@ class Crew:
         running.stop()
 
     def cancel(self, job_id: JobId) -> None:
-        """Stops a job that somebody cancelled; safe to repeat."""
+        """Stops a job that somebody cancelled: told once, it has the grace to end by itself. Safe to repeat."""
         running = self._running.get(job_id)
-        if running is not None:
-            running.cancel_asked = True
-            running.stop()
+        if running is None or running.cancel_asked:
+            return
+        running.cancel_asked = True
+        running.kill_after_s = self._cancel_grace_s
+        handler = running.handler
+        in_thread = not handler.is_async and handler.kind.isolation != "process"
+        # Nothing stops a thread but the end of its process, and for that its lease is time enough.
+        ends_at = running.held.deadline if in_thread else lease_clock() + self._cancel_grace_s + KILL_GRACE_S
+        self._leases.cancelled(job_id, ends_at=ends_at)
+        running.stop()
+
+    def full(self, free: Collection[str]) -> list[Full]:
+        """The kinds that run and are not among those with a free slot, with the least urgent job of each."""
+        running: dict[str, list[int]] = {}
+        for one in self._running.values():
+            if one.job.kind not in free:
+                running.setdefault(one.job.kind, []).append(one.job.priority)
+        return [Full(kind, len(priorities), min(priorities)) for kind, priorities in running.items()]
+
+    def make_room(self, urgent: Mapping[str, Sequence[int]]) -> None:
+        """Asks jobs to yield to more urgent ones that wait, by kind, and takes back what was asked of others."""
+        for kind in urgent.keys() | self._asked_to_yield:
+            jobs = [one for one in self._running.values() if one.job.kind == kind]
+            asked = dispatcher.yielding(urgent.get(kind, ()), [one.job for one in jobs])
+            for one in jobs:
+                one.ask_to_yield(one.job.id in asked)
+        self._asked_to_yield = set(urgent)
 
     async def shut(self) -> None:
         """Ends the child processes, and lets go of the threads; those that are busy end with the process."""
@@ -167,7 +206,9 @@ class Crew:
             stuck = self._leases.stepping
         for running in list(self._running.values()):
             job = running.job
-            if job.lease == stuck:
+            if job.lease == stuck and running.cancel_asked:
+                last.finishes.append(Finish(job.lease, Outcome.CANCELLED, how=TryEnd.FENCED))
+            elif job.lease == stuck:
                 last.finishes.append(
                     dispatcher.could_not_stop(
                         job, kind=running.handler.kind, random=self._random, gone_in_s=FENCE_WAIT_S
@@ -205,8 +246,13 @@ class Crew:
         write: Write | None = None
         try:
             write = await self._outcome(running)
+            if running.written is not None:
+                write = await self._unless_ended(running, running.written, write)
             if write is not None:
                 write = dispatcher.with_progress(write, running.held.progress)
+                write = dispatcher.with_follow_ups(write, running.follow_ups)
+                if running.handler.kind.ends_alone:
+                    write = structs.replace(write, alone=True)
         finally:
             running.task = None
             lease = running.job.lease
@@ -244,6 +290,8 @@ class Crew:
             )  # fmt: skip
         except (asyncio.CancelledError, Stopped):
             return self._stopped(running)
+        except Yielded:
+            returned = Yield()
         except (Exception, SystemExit) as error:
             if running.must_stop():
                 return self._stopped(running)
@@ -257,6 +305,22 @@ class Crew:
             return self._stopped(running)
         return dispatcher.settle(job, kind=handler.kind, returned=returned, random=self._random)
 
+    async def _unless_ended(self, running: Running, written: Written, write: Write | None) -> Write | None:
+        """What is left to write of a job whose success its handler wrote: nothing, if that was committed."""
+        lease = running.job.lease
+        try:
+            if not written.sure:
+                (row,) = await self._store.show(lease.job_id)
+                if row.state is State.LEASED and row.lease_epoch == lease.epoch:
+                    kind = running.handler.kind
+                    return dispatcher.not_committed(running.job, kind=kind, write=write, random=self._random)
+            if written.batch_id is not None:
+                await self._store.close_batches([written.batch_id])
+        except (RotaError, OSError, ValueError, asyncio.CancelledError) as error:
+            # If it was not committed, its lease runs out.
+            log.warning("the end of a job could not be looked at", job_id=str(lease.job_id), error=str(error))
+        return None
+
     async def _child_outcome(self, running: Running) -> Write | None:
         job, kind = running.job, running.handler.kind
         self._add_task()
@@ -266,6 +330,9 @@ class Crew:
             if running.must_stop():
                 return self._stopped(running)
             ended = Ended(error=str(error) or "The job was cancelled by its worker")
+        running.follow_ups = ended.follow_ups
+        if ended.written:
+            running.ended(batch_id=None if ended.batch_id is None else BatchId(ended.batch_id), sure=ended.sure)
         if running.must_stop() and (ended.error is not None or ended.told):
             return self._stopped(running)
         if ended.error is not None and not ended.final:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rota.ids import JobId
 from rota.lease import Lease, LeaseBook
 
 
@@ -26,6 +27,16 @@ class GuardedBook:
         """See LeaseBook.ended_at."""
         with self.lock:
             return self.book.ended_at(lease)
+
+    def close(self, lease: Lease) -> bool:
+        """See LeaseBook.close."""
+        with self.lock:
+            return self.book.close(lease)
+
+    def cancelled(self, job_id: JobId, *, ends_at: float) -> None:
+        """See LeaseBook.cancelled."""
+        with self.lock:
+            self.book.cancelled(job_id, ends_at=ends_at)
 
     def drop(self, leases: Iterable[Lease]) -> None:
         """See LeaseBook.drop."""

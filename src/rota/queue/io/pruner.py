@@ -67,4 +67,6 @@ class Pruner:
                 removed = pruned.removed
                 all_removed += removed
             self._gone_before[rule] = pruned.before - timedelta(seconds=LATE_S)
+        while await self._store.prune_batches(keep_s=self._keep_s, limit=BATCH) >= BATCH:
+            pass
         return all_removed

@@ -8,24 +8,34 @@ cannot be stopped from outside: it is told, and if it does not end in time its p
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from contextvars import Context as Variables
 from typing import Any, Final
 
+from msgspec import Struct
+
+from rota.ids import BatchId
 from rota.io.clock import lease_clock
 from rota.lease import Held, Loss
-from rota.queue.child_messages import Ended, Moved, Said, Target, Until, frame, run_message
+from rota.queue.child_messages import Closing, Ended, Moved, Said, Target, Until, Waiting, frame, run_message
 from rota.queue.handler import Handler
 from rota.queue.history import LogLine
 from rota.queue.io.children import Child, ChildDied, Children
 from rota.queue.io.context import Context
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
-from rota.queue.job import ClaimedJob
+from rota.queue.job import ClaimedJob, NewJob
 
 KILL_GRACE_S: Final = 3.0
 """How long a child process that was asked to stop its job may take before it is killed."""
+
+
+class Written(Struct, frozen=True):
+    """A success that a handler wrote in a transaction of its own. `sure`: it is known to be committed."""
+
+    batch_id: BatchId | None = None
+    sure: bool = False
 
 
 class Stopped(BaseException):
@@ -47,16 +57,41 @@ class Running:
         killed: its child process was killed.
         started: its handler has been called.
         told: its handler has seen that it should stop.
+        yield_asked: a more urgent job of its kind waits for its slot.
+        follow_ups: the jobs that are added with its success.
+        written: its handler has written its success itself.
+        schema: where Rota's tables live.
+        kill_after_s: how long its child process may take to stop.
         stop_seen_at: when the event loop last took up an order to stop it; the heart reads whether the loop lives.
         task: the task that steps it now.
     """
 
     __slots__ = (
-        "_leases", "_lines", "cancel_asked", "child", "given_back", "handler", "held", "in_thread", "job", "killed",
-        "loss", "started", "stop_seen_at", "task", "told",
+        "_leases",
+        "_lines",
+        "cancel_asked",
+        "child",
+        "follow_ups",
+        "given_back",
+        "handler",
+        "held",
+        "in_thread",
+        "job",
+        "kill_after_s",
+        "killed",
+        "loss",
+        "schema",
+        "started",
+        "stop_seen_at",
+        "task",
+        "told",
+        "written",
+        "yield_asked",
     )  # fmt: skip
 
-    def __init__(self, job: ClaimedJob, handler: Handler, *, held: Held, leases: GuardedBook, lines: JobLines) -> None:
+    def __init__(
+        self, job: ClaimedJob, handler: Handler, *, held: Held, leases: GuardedBook, lines: JobLines, schema: str
+    ) -> None:
         self.job = job
         self.handler = handler
         self.held = held
@@ -72,6 +107,11 @@ class Running:
         self.started = False
         self.stop_seen_at: float | None = None
         self.task: asyncio.Task[None] | None = None
+        self.yield_asked = False
+        self.follow_ups: Sequence[NewJob] = ()
+        self.written: Written | None = None
+        self.schema = schema
+        self.kill_after_s = KILL_GRACE_S
 
     def must_stop(self) -> bool:
         """Whether the handler may take no further step of its own accord.
@@ -100,14 +140,37 @@ class Running:
         """Keeps a line that the handler logged in a child process."""
         self._lines.keep(LogLine(self.job.lease, said.number, said.said_at, said.level, said.event, said.fields))
 
+    def follow(self, job: NewJob) -> None:
+        """Keeps a job that is to be added with the success."""
+        if not isinstance(self.follow_ups, list):
+            # Most jobs have none, and make no list.
+            self.follow_ups = []
+        self.follow_ups.append(job)
+
+    def closing(self) -> bool:
+        """Renews the lease no more, because the handler writes the job's end; False if it may not."""
+        return not self.must_stop() and self._leases.close(self.job.lease)
+
+    def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
+        """Notes that the handler has written the job's success."""
+        before = self.written or Written()
+        self.written = Written(batch_id=batch_id or before.batch_id, sure=sure)
+
+    def ask_to_yield(self, asked: bool) -> None:
+        """Tells the handler whether somebody more urgent waits; call from the loop's thread."""
+        if asked is not self.yield_asked and self.child is not None:
+            self.child.say(Waiting(asked))
+        self.yield_asked = asked
+
     def stop(self) -> None:
         """Stops the coroutine, or the child, or leaves a thread to notice; call from the loop's thread, repeatedly."""
         first, self.stop_seen_at = self.stop_seen_at is None, lease_clock()
         if self.child is not None:
             if first:
                 self.child.ask_to_stop()
-                # The other half of what is left of the lease is for the kill itself.
-                grace_s = min(KILL_GRACE_S, max(0.0, self.held.deadline - self.stop_seen_at) / 2)
+                # What then is left of the lease is for the kill itself.
+                left_s = max(0.0, self.held.deadline - self.stop_seen_at)
+                grace_s = min(self.kill_after_s, max(left_s / 2, left_s - KILL_GRACE_S))
                 asyncio.get_running_loop().call_later(grace_s, self._kill, self.child)
             return
         if self.task is not None and not self.in_thread:
@@ -158,7 +221,8 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     telling: asyncio.Task[None] | None = None
     try:
         target = target_of(running.handler.function)
-        await child.send(frame(run_message(running.job, target, deadline=running.held.deadline)))
+        order = run_message(running.job, target, deadline=running.held.deadline, schema=running.schema)
+        await child.send(frame(order))
         telling = asyncio.create_task(_tell_deadlines(running.held, child))
         while True:
             for message in await child.messages():
@@ -166,6 +230,8 @@ async def run_in_child(running: Running, children: Children) -> Ended:
                     running.progressed(message.progress)
                 elif isinstance(message, Said):
                     running.said_by_child(message)
+                elif isinstance(message, Closing):
+                    running.closing()
                 elif isinstance(message, Ended):
                     return message
     except ChildDied:

@@ -14,18 +14,20 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
-from rota.errors import DatabaseAway, JobNotFound
-from rota.ids import Holder, JobId
+from rota.errors import BatchNotFound, DatabaseAway, JobNotFound
+from rota.ids import BatchId, Holder, JobId
 from rota.io.postgres import Connection, Database, statement
 from rota.lease import Lease, Renewal
 from rota.queue.history import LOG_LINES_MAX, LOG_RUNS_KEPT, TRIES_KEPT, KeptLine, LogLine, Stopped, Try, TryEnd
 from rota.queue.job import (
     Answer,
     Ask,
+    BatchStatus,
     ClaimedJob,
     Enqueued,
     FailedJob,
     Finish,
+    Full,
     JobFilter,
     JobRow,
     NewJob,
@@ -46,6 +48,14 @@ CANCEL_GRACE_S: Final = 30.0
 SWEEP_MAX: Final = 1000
 STATES: Final = {state.value: state for state in State}
 
+BATCHES_MAX: Final = 100
+"""Batches that are closed in one statement."""
+
+GOING_ON: Final = frozenset({Outcome.RETRY, Outcome.AGAIN})
+"""Ends of tries after which the job is queued again."""
+
+WENT_WELL: Final = frozenset({Outcome.DONE, Outcome.AGAIN})
+
 KEYED_TRIES: Final = 3
 """How often a job that met a twin at the same moment is written again; each time the twin is a fact by then."""
 
@@ -59,7 +69,8 @@ class Return(NamedTuple):
     reason: str | None
     progress: str | None
     keyed: bool
-    how: TryEnd | None
+    afresh: bool = False
+    how: TryEnd | None = None
 
 
 class Store:
@@ -123,34 +134,82 @@ class Store:
     async def finish(self, finishes: Iterable[Finish], *, now: datetime | None = None) -> dict[JobId, State]:
         """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
         ordered = sorted(finishes, key=_id_of)
-        ends = [finish for finish in ordered if finish.outcome is not Outcome.RETRY]
+        plain = [finish for finish in ordered if not finish.follow_ups]
+        ends = [finish for finish in plain if finish.outcome not in GOING_ON]
         written: dict[JobId, State] = {}
         if ends:
-            rows = await self._fetch(
-                "finish.sql",
-                [finish.lease.job_id for finish in ends],
-                [finish.lease.epoch for finish in ends],
-                _unless([finish.outcome for finish in ends], Outcome.DONE),
-                _unless([finish.error for finish in ends], None),
-                _unless([finish.result for finish in ends], None),
-                _unless([finish.progress for finish in ends], None),
-                now,
-                _unless([finish.how for finish in ends], None),
-            )
-            written.update([(row[0], STATES[row[1]]) for row in rows])
-        if len(ends) < len(ordered):
-            retries = [
-                Return(finish.lease, True, finish.wait_s, finish.error, finish.progress, finish.keyed, finish.how)
-                for finish in ordered
-                if finish.outcome is Outcome.RETRY
-            ]
-            written |= await self._return(retries, now=now)
+            written |= await self._closing(await self._finish(ends, now=now), now=now)
+        if len(ends) < len(plain):
+            returns = [_returned(finish) for finish in plain if finish.outcome in GOING_ON]
+            written |= await self._return(returns, now=now)
+        if len(plain) < len(ordered):
+            written |= await self._follow([finish for finish in ordered if finish.follow_ups], now=now)
         return written
+
+    async def _finish(
+        self, ends: Sequence[Finish], *, now: datetime | None, conn: Connection | None = None
+    ) -> list[Any]:
+        return await self._fetch(
+            "finish.sql",
+            [finish.lease.job_id for finish in ends],
+            [finish.lease.epoch for finish in ends],
+            _unless([finish.outcome for finish in ends], Outcome.DONE),
+            _unless([finish.error for finish in ends], None),
+            _unless([finish.result for finish in ends], None),
+            _unless([finish.progress for finish in ends], None),
+            now,
+            _unless([finish.how for finish in ends], None),
+            conn=conn,
+        )
+
+    async def _follow(self, finishes: Sequence[Finish], *, now: datetime | None) -> dict[JobId, State]:
+        """Ends with the jobs that follow from them, in one transaction: all of it or nothing.
+
+        A job that somebody asked to cancel before its end was written ends cancelled, and nothing follows from it.
+        """
+        async with self.database.transaction() as conn:
+            held = {
+                row["id"]: row["cancel_asked"]
+                for row in await self._fetch(
+                    "hold.sql", [f.lease.job_id for f in finishes], [f.lease.epoch for f in finishes], conn=conn
+                )
+            }
+            well = [finish for finish in finishes if held.get(finish.lease.job_id) is False]
+            ends = [finish for finish in well if finish.outcome not in GOING_ON]
+            ends += [
+                Finish(f.lease, Outcome.CANCELLED, progress=f.progress) for f in finishes if held.get(f.lease.job_id)
+            ]
+            rows = await self._finish(sorted(ends, key=_id_of), now=now, conn=conn) if ends else []
+            returns = [_returned(finish) for finish in well if finish.outcome in GOING_ON]
+            if returns:
+                rows = [*rows, *await self._release(returns, now=now, conn=conn)]
+            await self.enqueue_many(
+                [job for finish in well if finish.outcome in WENT_WELL for job in finish.follow_ups], conn=conn, now=now
+            )
+        return await self._closing(rows, now=now)
+
+    async def finish_one(
+        self, finish: Finish, *, conn: Connection | None = None, now: datetime | None = None
+    ) -> State | None:
+        """Writes the end of one job in a commit of its own; None if it was refused."""
+        rows = await self._fetch("finish_one.sql", *one_end(finish, now=now), conn=conn)
+        return (await self._closing(rows, now=now)).get(finish.lease.job_id)
+
+    async def _closing(self, rows: Sequence[Any], *, now: datetime | None) -> dict[JobId, State]:
+        """What was written, from rows of (id, state, batch); batches that may have ended with it are closed."""
+        batches = {row[2] for row in rows if row[2] is not None}
+        if batches:
+            # The jobs have ended whatever happens here, and every worker looks after batches now and then.
+            with contextlib.suppress(DatabaseAway):
+                await self.close_batches([BatchId(found) for found in batches], now=now)
+        return {row[0]: STATES[row[1]] for row in rows}
 
     async def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
         """Returns jobs to the queue without counting the try; answers like `finish`."""
         returns = [
-            Return(release.lease, False, release.wait_s, release.reason, release.progress, release.keyed, release.how)
+            Return(
+                release.lease, False, release.wait_s, release.reason, release.progress, release.keyed, how=release.how
+            )
             for release in sorted(releases, key=_id_of)
         ]
         return await self._return(returns, now=now)
@@ -161,21 +220,28 @@ class Store:
         batches = ([plain] if plain else []) + [[entry] for entry in returns if entry.keyed]
         written: dict[JobId, State] = {}
         for batch in batches:
-            rows = await self._write(
-                "release.sql",
-                [entry.lease.job_id for entry in batch],
-                [entry.lease.epoch for entry in batch],
-                _unless([entry.counted for entry in batch], False),
-                [entry.wait_s for entry in batch],
-                [entry.reason for entry in batch],
-                _unless([entry.progress for entry in batch], None),
-                now,
-                _unless([entry.how for entry in batch], None),
-                TRIES_KEPT,
-                alone=len(batch) == 1,
-            )
-            written.update([(row[0], STATES[row[1]]) for row in rows])
+            written |= await self._closing(await self._release(batch, now=now), now=now)
         return written
+
+    async def _release(
+        self, batch: Sequence[Return], *, now: datetime | None, conn: Connection | None = None
+    ) -> list[Any]:
+        return await self._write(
+            "release.sql",
+            [entry.lease.job_id for entry in batch],
+            [entry.lease.epoch for entry in batch],
+            _unless([entry.counted for entry in batch], False),
+            [entry.wait_s for entry in batch],
+            [entry.reason for entry in batch],
+            _unless([entry.progress for entry in batch], None),
+            _unless([entry.afresh for entry in batch], False),
+            now,
+            _unless([entry.how for entry in batch], None),
+            TRIES_KEPT,
+            # Within a transaction there is no second try: the whole of it is tried again.
+            alone=len(batch) == 1 and conn is None,
+            conn=conn,
+        )
 
     async def clock(self) -> datetime:
         """The database's clock."""
@@ -203,27 +269,114 @@ class Store:
     ) -> list[Swept]:
         """Ends leases that ran out, at most `limit`; jobs with a queued-scope key one at a time, behind the others."""
         rows = await self._fetch("sweep.sql", limit, grace_s, None, now)
-        swept = [_swept(row) for row in rows if row["state"] != State.LEASED]
+        over = [row for row in rows if row["state"] != State.LEASED]
         for row in rows:
             if row["state"] == State.LEASED:
                 # It may have to wait for an uncommitted twin. If that takes too long, a later sweep ends it.
                 with contextlib.suppress(DatabaseAway, asyncpg.UniqueViolationError):
-                    swept += map(_swept, await self._write("sweep.sql", 1, grace_s, row["id"], now, alone=True))
-        return swept
+                    over += await self._write("sweep.sql", 1, grace_s, row["id"], now, alone=True)
+        await self._closing([(row["id"], row["state"], row["batch_id"]) for row in over], now=now)
+        return [_swept(row) for row in over]
 
     async def cancel(
-        self, ids: Iterable[JobId], *, reason: str = "Cancelled", now: datetime | None = None
+        self, ids: Iterable[JobId], *, children: bool = False, reason: str = "Cancelled", now: datetime | None = None
     ) -> dict[JobId, State]:
-        """Cancels open jobs: CANCELLED at once, or LEASED where the holder was asked to stop."""
+        """Cancels open jobs: CANCELLED at once, or LEASED where the holder was asked to stop.
+
+        Args:
+            ids: the jobs.
+            children: also what they added as their children, and the children of those.
+            reason: kept with the jobs.
+            now: for tests.
+        """
+        asked = set(ids)
+        states = await self._cancel(asked, reason=reason, now=now)
+        while children:
+            # Until none is new: a job that ended meanwhile may have added more on its way.
+            found = {JobId(row["id"]) for row in await self._fetch("descendants.sql", sorted(asked))} - states.keys()
+            if not found:
+                break
+            asked |= found
+            states |= await self._cancel(found, reason=reason, now=now)
+        return states
+
+    async def _cancel(self, ids: Iterable[JobId], *, reason: str, now: datetime | None) -> dict[JobId, State]:
         rows = await self._fetch("cancel.sql", sorted(ids), reason, now)
-        return {JobId(row["id"]): State(row["state"]) for row in rows}
+        return await self._closing([(row["id"], row["state"], row["batch_id"]) for row in rows], now=now)
+
+    async def move(
+        self,
+        ids: Iterable[JobId],
+        *,
+        priority: int | None = None,
+        run_after: datetime | None = None,
+        delay_s: float | None = None,
+        now: datetime | None = None,
+    ) -> dict[JobId, State]:
+        """Gives queued jobs another priority, another time, or both.
+
+        Returns: the open ones among them: QUEUED if it was moved, LEASED if it runs and was left as it is.
+        """
+        rows = await self._fetch("move.sql", sorted(ids), priority, run_after, delay_s, now)
+        return {row["id"]: STATES[row["state"]] for row in rows}
+
+    async def begin_batch(
+        self, batch_id: BatchId, *, jobs: int, then: NewJob | None, conn: Connection, now: datetime | None = None
+    ) -> None:
+        """Begins a batch, in the transaction that adds its jobs."""
+        await self._fetch("begin_batch.sql", *one_batch(batch_id, jobs=jobs, then=then, now=now), conn=conn)
+
+    async def close_batches(
+        self, ids: Iterable[BatchId] | None = None, *, limit: int = BATCHES_MAX, now: datetime | None = None
+    ) -> dict[BatchId, JobId | None]:
+        """Closes those of these batches (None: of any) that have no open job, and adds their follow-ups.
+
+        Returns: the closed ones, each with the id of its follow-up.
+        """
+        rows = await self._fetch("close_batches.sql", None if ids is None else sorted(ids), limit, now)
+        return {BatchId(row["id"]): row["then_id"] for row in rows}
+
+    async def batch(self, batch_id: BatchId) -> BatchStatus:
+        """How a batch stands.
+
+        Raises: BatchNotFound.
+        """
+        rows = await self._fetch("batch.sql", batch_id)
+        if not rows:
+            raise BatchNotFound(f"There is no batch {batch_id}. It may have ended longer ago than its retention.")
+        return BatchStatus(**rows[0])
+
+    async def prune_batches(self, *, keep_s: float, limit: int = 1000, now: datetime | None = None) -> int:
+        """Removes at most `limit` batches, and windows of keys, that are over for longer than `keep_s` seconds."""
+        removed: int = (await self._fetch("prune_batches.sql", keep_s, limit, now))[0]["removed"]
+        return removed
 
     async def poll(
-        self, kinds: Sequence[str], *, holder: Holder, grace_s: float = CANCEL_GRACE_S, now: datetime | None = None
+        self,
+        kinds: Sequence[str],
+        *,
+        holder: Holder,
+        full: Sequence[Full] = (),
+        grace_s: float = CANCEL_GRACE_S,
+        now: datetime | None = None,
     ) -> Poll:
-        """What an idle server needs to know; writes nothing."""
-        row = (await self._fetch("poll.sql", list(kinds), holder, grace_s, now))[0]
-        return Poll(row["next_due_s"], row["expired"], tuple(JobId(found) for found in row["cancels"]))
+        """What a server needs to know; writes nothing."""
+        row = (
+            await self._fetch(
+                "poll.sql",
+                list(kinds),
+                holder,
+                grace_s,
+                [one.kind for one in full],
+                [one.lowest for one in full],
+                [one.running for one in full],
+                now,
+            )
+        )[0]
+        urgent: dict[str, list[int]] = {}
+        for kind, priority in zip(row["urgent_kinds"], row["urgent_priorities"], strict=True):
+            urgent.setdefault(kind, []).append(priority)
+        return Poll(row["next_due_s"], row["expired"], tuple(JobId(found) for found in row["cancels"]), urgent)
 
     async def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
         """Says that this holder sleeps, so that enqueueing wakes it."""
@@ -387,11 +540,11 @@ class Store:
         holder = rows[0]["holder"]
         return Retried(job_id, rows[0]["outcome"], None if holder is None else JobId(holder))
 
-    async def _write(self, name: str, *args: Any, alone: bool) -> list[Any]:
+    async def _write(self, name: str, *args: Any, alone: bool, conn: Connection | None = None) -> list[Any]:
         """A statement that may meet a twin of a queued-scope key at the same moment; by the next try it is a fact."""
         for _ in range(KEYED_TRIES if alone else 1):
             try:
-                return await self._fetch(name, *args)
+                return await self._fetch(name, *args, conn=conn)
             except asyncpg.UniqueViolationError as error:
                 met = error
         raise met
@@ -405,13 +558,14 @@ def one_job(job: NewJob, *, now: datetime | None = None) -> tuple[Any, ...]:
         job.priority,
         job.tenant,
         job.dedupe.key if job.dedupe else None,
-        job.dedupe.scope.value if job.dedupe else None,
+        job.dedupe.word if job.dedupe else None,
         job.run_after,
         job.delay_s,
         job.max_tries,
         job.trace,
         None if job.parent_id is None else str(job.parent_id),
         None if job.batch_id is None else str(job.batch_id),
+        job.dedupe.window_s if job.dedupe else None,
         now,
     )
 
@@ -427,6 +581,29 @@ def many_jobs(jobs: Sequence[NewJob], *, now: datetime | None = None) -> tuple[A
         *(None if column is None or all(value is None for value in column) else column for column in columns),
         now,
     )
+
+
+def one_end(finish: Finish, *, unless_cancelled: bool = False, now: datetime | None = None) -> tuple[Any, ...]:
+    """The parameters of finish_one.sql."""
+    lease = finish.lease
+    return (
+        str(lease.job_id), lease.epoch, finish.outcome.value, finish.error, finish.result, finish.progress,
+        unless_cancelled, now, None if finish.how is None else finish.how.value,
+    )  # fmt: skip
+
+
+def one_batch(batch_id: BatchId, *, jobs: int, then: NewJob | None, now: datetime | None = None) -> tuple[Any, ...]:
+    """The parameters of begin_batch.sql."""
+    head = (str(batch_id), jobs)
+    if then is None:
+        return (*head, None, None, None, None, None, None, now)
+    return (*head, then.kind, then.payload, then.priority, then.tenant, then.max_tries, then.trace, now)
+
+
+def _returned(finish: Finish) -> Return:
+    """The end of a try after which the job goes on."""
+    again = finish.outcome is Outcome.AGAIN
+    return Return(finish.lease, True, finish.wait_s, finish.error, finish.progress, finish.keyed, again, finish.how)
 
 
 def _unless(values: list[Any], usual: Any) -> list[Any] | None:

@@ -38,7 +38,7 @@ from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.pruner import Pruner
 from rota.queue.io.stops import Stops
-from rota.queue.io.store import Store
+from rota.queue.io.store import BATCHES_MAX, Store
 from rota.queue.io.wakeup import Wakeup
 from rota.queue.job import Finish, State
 
@@ -50,6 +50,10 @@ ROOM_S: Final = 0.002
 """How long a freed slot waits for others before a claim, where more is due: about as long as a claim takes."""
 GC_THRESHOLD: Final = (50_000, 20, 20)
 """Objects between collections: a batch of a thousand jobs makes tens of thousands, and keeps none."""
+BATCHES_EVERY_S: Final = 15.0
+"""How often each worker looks for batches that nobody has closed."""
+CANCEL_MARGIN_S: Final = 5.0
+"""A holder has this long after the grace to kill what was cancelled and to say so, before others end the job."""
 CLAIM_PATIENCE_S: Final = 5.0
 CANCEL_PATIENCE_S: Final = 5.0
 """How long a stopping worker waits for coroutines that it has cancelled."""
@@ -67,6 +71,7 @@ class WorkerOptions:
     keep_s: float = 7 * 86_400.0
     keep_failed_s: float = 7 * 86_400.0
     job_pool_size: int = 6
+    cancel_grace_s: float = 10.0
     ends_process: bool = False
     """The process is the worker's own and ends right after `run`: threads that do not stop end with it."""
 
@@ -110,7 +115,8 @@ class Worker:
         self.stops = Stops(self._store, holder=self.holder)
         self.ends: Counter[TryEnd] = Counter()
         self._crew = Crew(
-            handlers, leases=self._leases, lines=self._lines, random=self._random, ended=self._on_ended,
+            handlers, leases=self._leases, lines=self._lines, random=self._random, store=self._store,
+            cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended,
             lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
         )  # fmt: skip
         self._completer = Completer(self._store, written=self._on_written, random=self._random)
@@ -167,6 +173,7 @@ class Worker:
             claiming,
             asyncio.create_task(self._supervised("look", self._look_loop)),
             asyncio.create_task(self._supervised("prune", pruner.run)),
+            asyncio.create_task(self._supervised("batches", self._batches_loop)),
             asyncio.create_task(self._lines.run()),
             asyncio.create_task(self.stops.run()),
         ]
@@ -310,8 +317,10 @@ class Worker:
         """The one query of an idle server (I8), and what follows from its answer."""
         if self._said_waiting_at is not None and lease_clock() - self._said_waiting_at > WAITING_S / 2:
             await self._say_waiting()
-        seen = await self._store.poll(self._slots.free_kinds(), holder=self.holder)
+        free = self._slots.free_kinds()
+        seen = await self._store.poll(free, holder=self.holder, full=self._crew.full(free), grace_s=self._unanswered_s)
         self.ready.set()
+        self._crew.make_room(seen.urgent)
         for job_id in seen.cancels:
             self._crew.cancel(job_id)
         if seen.expired:
@@ -323,14 +332,27 @@ class Worker:
         elif seen.next_due_s < self._options.poll_s and self._loop is not None:
             self._loop.call_later(seen.next_due_s, self._kick_all)
 
+    @property
+    def _unanswered_s(self) -> float:
+        """How long after a cancel a job ends without its holder, which should have killed it by then."""
+        return self._options.cancel_grace_s + CANCEL_MARGIN_S
+
     async def _sweep(self) -> None:
-        for swept in await self._store.sweep():
+        for swept in await self._store.sweep(grace_s=self._unanswered_s):
             facts = {"job_id": str(swept.lease.job_id), "kind": swept.kind, "holder": swept.holder}
             if swept.state is State.FAILED:
                 log.warning("job failed: its lease ran out on its last try", **facts)
             else:
                 log.warning("lease ran out", state=swept.state.value, **facts)
         self._kick_all()
+
+    async def _batches_loop(self, backoff: Backoff) -> None:
+        """Closes batches whose last job ended with the process that ran it."""
+        while True:
+            await asyncio.sleep(BATCHES_EVERY_S * (0.5 + self._random.random()))
+            while len(await self._store.close_batches()) >= BATCHES_MAX:
+                pass
+            backoff.reset()
 
     # Ends
 

@@ -34,7 +34,7 @@ def test_statements(text: str, as_numbered: str, as_named: str) -> None:
     assert named(text) == as_named
 
 
-@pytest.mark.parametrize(("name", "count"), [("enqueue.sql", 13), ("enqueue_many.sql", 13), ("wake.sql", 2)])
+@pytest.mark.parametrize(("name", "count"), [("enqueue.sql", 14), ("enqueue_many.sql", 14), ("wake.sql", 2)])
 def test_the_statements_of_the_files(name: str, count: int) -> None:
     text = statement("rota.queue.io.sql", name, "rota")
     assert numbered(text).startswith("SELECT")

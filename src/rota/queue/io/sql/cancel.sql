@@ -1,15 +1,15 @@
 -- Cancels jobs: a queued one at once; a leased one is marked, its holder is told, and it ends when the holder answers
 -- or after the sweep's grace. Asking again only tells the holder again.
 -- Parameters: $1 ids uuid[] (ascending), $2 reason text, $3 now timestamptz or null.
--- Rows: id, state (cancelled, or leased where the holder was asked) of each open job among them.
+-- Rows: id, batch_id, state (cancelled, or leased where the holder was asked) of each open job among them.
 -- Locks: the rows, in the order of the ids.
 -- Index: open_jobs_pkey, one look for each id whatever the statistics say (BETWEEN: see finish.sql).
 WITH clock AS MATERIALIZED (
     SELECT coalesce($3::timestamptz, now()) AS now
 ), held AS MATERIALIZED (
-    SELECT given.id, locked.state, locked.leased_by
+    SELECT given.id, locked.state, locked.leased_by, locked.batch_id
     FROM unnest($1::uuid[]) AS given(id) CROSS JOIN LATERAL (
-        SELECT o.state, o.leased_by FROM :"schema".open_jobs AS o WHERE o.id = given.id FOR UPDATE
+        SELECT o.state, o.leased_by, o.batch_id FROM :"schema".open_jobs AS o WHERE o.id = given.id FOR UPDATE
     ) AS locked
 ), ended AS (
     DELETE FROM :"schema".open_jobs AS j USING held
@@ -34,6 +34,6 @@ WITH clock AS MATERIALIZED (
 ), told AS (
     SELECT pg_notify(:'channel', '!' || leased_by) FROM (SELECT DISTINCT leased_by FROM asked) AS holder
 )
-SELECT held.id, CASE held.state WHEN 'queued' THEN 'cancelled' ELSE held.state END AS state,
+SELECT held.id, held.batch_id, CASE held.state WHEN 'queued' THEN 'cancelled' ELSE held.state END AS state,
        (SELECT count(*) FROM told) AS told
 FROM held

@@ -4,7 +4,7 @@
 --   $4 errors text[], $5 results jsonb[], $6 progress jsonb[], $7 now timestamptz or null,
 --   $8 how the tries ended text[] (see tries).
 --   Instead of an array, null says for all: done, no error, no result, the progress that is stored, as the outcome.
--- Rows: id, state of each job that was written; one that does not come back was refused: its lease is lost.
+-- Rows: id, state, batch_id of each job that was written; one that does not come back was refused: its lease is lost.
 -- Locks: the rows, in the order of the ids, as renew and release take them.
 -- Index: open_jobs_pkey, one look for each id whatever the statistics say.
 WITH given AS MATERIALIZED (
@@ -32,4 +32,4 @@ SELECT id, run_after, created_at, started_at, heartbeat_at, coalesce($7::timesta
        coalesce(error, last_error), execution_id, trace, payload, coalesce(moved, progress), result,
        parent_id, batch_id
 FROM ended
-RETURNING e.id, e.state
+RETURNING e.id, e.state, e.batch_id

@@ -1,5 +1,6 @@
 -- Puts one ended job (failed, cancelled, expired) back into the queue with its tries at 0, or makes a queued job that
--- waits for its time due now. A job whose key another job holds stays as it is.
+-- waits for its time due now. One whose holder may still run it, because it never answered a cancel, waits until that
+-- holder's lease would have ended (I2). A job whose key another job holds stays as it is.
 -- Parameters: $1 id uuid, $2 now timestamptz or null.
 -- Rows: one if the job exists: id, outcome (queued, held, leased, done), holder uuid (of the key, where held). None
 --   also for a job that was claimed or retried since the statement began: the next one sees it.
@@ -20,7 +21,7 @@ WITH clock AS MATERIALIZED (
         (id, run_after, created_at, started_at, heartbeat_at, lease_epoch, priority, tries, max_tries, kind, place,
          tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload, progress,
          parent_id, batch_id)
-    SELECT old.id, clock.now, created_at, started_at, heartbeat_at, lease_epoch, priority, 0, max_tries, kind, place,
+    SELECT old.id, greatest(clock.now, old.runs_until), created_at, started_at, heartbeat_at, lease_epoch, priority, 0, max_tries, kind, place,
            tenant, dedupe_key, dedupe_scope, leased_by, last_error, execution_id, trace, payload, progress,
            parent_id, batch_id
     FROM old CROSS JOIN clock
