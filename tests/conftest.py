@@ -8,7 +8,7 @@ psql           runs SQL at an address and gives the rows as lines
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -98,3 +98,11 @@ def any_migrated_dsn(server: Server) -> Iterator[str]:
     """A fresh database on each server in turn with Rota's schema."""
     with server.database(template=server.template()) as address:
         yield address
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test logged may hold text that UTF-8 has no bytes for, and a process of pytest-xdist sends it as UTF-8."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report

@@ -424,6 +424,40 @@ def test_cancel_ends_a_queued_job_asks_a_running_one_and_finds_others_ended(rota
     )  # fmt: skip
 
 
+def test_cancel_with_children_counts_them(rota: Rota) -> None:
+    ids = at(rota.dsn, six)
+
+    async def add_children(store: Store) -> JobId:
+        await store.enqueue(NewJob("child", parent_id=ids.done))
+        return (await store.enqueue(NewJob("child", parent_id=ids.done))).id
+
+    child = at(rota.dsn, add_children)
+    only_parent, family = rota("jobs", "cancel", str(ids.done)), rota("jobs", "cancel", str(ids.done), "--children")
+    assert (only_parent.status, family.status) == (1, 0)
+    assert family.out.splitlines()[1] == "Their children: 2 cancelled, 0 running and asked to stop"
+    (shown,) = rota.json("jobs", "show", str(child))
+    assert (shown["state"], shown["parent_id"]) == ("cancelled", str(ids.done))
+    assert re.search(rf"^parent +{ids.done}$", rota("jobs", "show", str(child)).out, re.MULTILINE)
+
+
+def test_move_changes_what_is_queued_and_says_so_by_its_status(rota: Rota) -> None:
+    ids = at(rota.dsn, six)
+    moved, later, leased, ended, nothing, no_age = rota.each(
+        ("jobs", "move", str(ids.queued), "--priority", "50"), ("jobs", "move", str(ids.waiting), "--after", "0s"),
+        ("jobs", "move", str(ids.leased), "--priority", "1"), ("jobs", "move", str(ids.done), "--priority", "1"),
+        ("jobs", "move", str(ids.queued)), ("jobs", "move", str(ids.queued), "--after", "soon"),
+    )  # fmt: skip
+    assert (moved.status, moved.out) == (0, f"{ids.queued} is moved\n")
+    assert (later.status, later.out) == (0, f"{ids.waiting} is moved\n")
+    assert (leased.status, leased.out) == (1, f"{ids.leased} runs on {HOLDER}; it was left alone\n")
+    assert (ended.status, ended.out) == (1, f"{ids.done} has ended before: done\n")
+    refused(nothing, "Nothing to change: give --priority, --after, or both.", status=2)
+    refused(no_age, "--after: 'soon' is no age", status=2)
+    (queued, waiting) = rota.json("jobs", "show", str(ids.queued), str(ids.waiting))
+    assert queued["priority"] == 50
+    assert datetime.fromisoformat(waiting["run_after"]) <= datetime.fromisoformat(waiting["now"])
+
+
 def test_one_bad_id_among_good_ones_changes_nothing(rota: Rota) -> None:
     ids = at(rota.dsn, six)
     refused(rota("jobs", "cancel", str(ids.queued), "00000000"), "There is no job 00000000", status=1)

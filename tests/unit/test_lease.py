@@ -481,3 +481,45 @@ class Holding(RuleBasedStateMachine):
 
 def test_a_holder_against_a_database() -> None:
     run_state_machine_as_test(Holding, settings=settings(DETERMINED, max_examples=150, stateful_step_count=60))
+
+
+# --- closing and cancelled ---
+
+
+def test_a_lease_whose_end_is_being_written_is_renewed_no_more() -> None:
+    book = LeaseBook()
+    lease = Lease(JobId(UUID(int=1)), 1)
+    book.grant(lease, lease_s=60, heartbeat_s=10, sent_at=0)
+    assert book.progressed(lease)
+    assert book.close(lease)
+    assert book.due(now=20) == []
+    assert book.overdue(now=40) == []
+    assert book.overdue(now=57) == [(lease, Loss.UNWRITTEN)], "its handler has until the lease ends"
+    assert not book.close(Lease(lease.job_id, 2))
+    assert not book.close(Lease(JobId(UUID(int=2)), 1))
+
+
+def test_a_cancelled_job_has_its_grace_whatever_its_lease_says() -> None:
+    book = LeaseBook(margin_s=1.0)
+    lease = Lease(JobId(UUID(int=1)), 1)
+    held = book.grant(lease, lease_s=60, heartbeat_s=10, sent_at=0)
+    book.progressed(lease)
+    (renewal,) = book.due(now=10)
+    book.cancelled(lease.job_id, ends_at=20)
+    # A renewal that was on its way does not move its end.
+    assert book.renewed([renewal], kept=[lease.job_id], now=11) == []
+    assert held.deadline == 20
+    book.progressed(lease)
+    assert book.due(now=19) == []
+    assert book.overdue(now=18.9) == [] and book.ending(now=19.4) == []
+    assert book.overdue(now=19) == [(lease, Loss.CANCELLED)]
+    assert book.ending(now=19.5) == [lease]
+    book.cancelled(JobId(UUID(int=2)), ends_at=20)
+
+
+def test_a_cancel_never_makes_a_lease_longer() -> None:
+    book = LeaseBook()
+    lease = Lease(JobId(UUID(int=1)), 1)
+    held = book.grant(lease, lease_s=60, heartbeat_s=10, sent_at=0)
+    book.cancelled(lease.job_id, ends_at=100)
+    assert held.deadline == 60

@@ -17,6 +17,7 @@ from rota.ids import JobId
 from rota.lease import Lease, Loss
 from rota.queue.dispatcher import (
     CLAIM_MAX,
+    NOT_COMMITTED,
     STALLED,
     UNWRITTEN,
     WAIT_S_MAX,
@@ -26,18 +27,23 @@ from rota.queue.dispatcher import (
     describe_error,
     failed_try,
     give_back,
+    not_committed,
     settle,
     stopped,
     unfit,
+    with_follow_ups,
+    yielding,
 )
 from rota.queue.history import TryEnd
 from rota.queue.job import (
+    Again,
     Ask,
     Cancelled,
     ClaimedJob,
     Fail,
     Finish,
     GiveBack,
+    NewJob,
     Outcome,
     Release,
     Retry,
@@ -54,9 +60,13 @@ LEASE = Lease(JobId(UUID(int=1)), 4)
 NAN, INF = float("nan"), float("inf")
 
 
-def claimed(*, tries: int = 1, max_tries: int = 3, scope: Scope | None = None, kind: str = "work") -> ClaimedJob:
+def claimed(
+    *, tries: int = 1, max_tries: int = 3, scope: Scope | None = None, kind: str = "work", number: int = 1,
+    priority: int = 0,
+) -> ClaimedJob:  # fmt: skip
     return ClaimedJob(
-        lease=LEASE, kind=kind, tenant=None, payload="{}", priority=0, tries=tries, max_tries=max_tries,
+        lease=LEASE if number == 1 else Lease(JobId(UUID(int=number)), 4), kind=kind, tenant=None, payload="{}",
+        priority=priority, tries=tries, max_tries=max_tries,
         run_after=START, created_at=START, dedupe_scope=scope, progress=None, trace=None,
     )  # fmt: skip
 
@@ -308,3 +318,42 @@ def test_an_error_in_one_line() -> None:
 
 def test_an_error_that_was_never_raised_has_no_place() -> None:
     assert describe_error(TimeoutError("slow")) == "TimeoutError: slow"
+
+
+# --- flow ---
+
+
+def test_a_run_that_wants_to_run_again() -> None:
+    job = claimed()
+    write = settle(job, kind=KIND, returned=Again(after_s=5), random=Random(1))
+    assert write == Finish(job.lease, Outcome.AGAIN, wait_s=5.0)
+
+
+def test_follow_ups_go_with_a_success_only() -> None:
+    lease = claimed().lease
+    more = (NewJob("next"),)
+    for outcome in Outcome:
+        write = with_follow_ups(Finish(lease, outcome), more)
+        assert isinstance(write, Finish)
+        assert write.follow_ups == (more if outcome in (Outcome.DONE, Outcome.AGAIN) else ())
+    assert with_follow_ups(Release(lease), more) == Release(lease)
+
+
+def test_an_own_transaction_that_was_not_committed_is_a_failed_try() -> None:
+    job, random = claimed(tries=3, max_tries=3), Random(1)
+    for write in (None, Finish(job.lease, Outcome.DONE), Finish(job.lease, Outcome.AGAIN)):
+        told = not_committed(job, kind=KIND, write=write, random=random)
+        assert told == Finish(job.lease, Outcome.FAILED, error=NOT_COMMITTED)
+    kept = Finish(job.lease, Outcome.CANCELLED)
+    assert not_committed(job, kind=KIND, write=kept, random=random) is kept
+
+
+def test_who_makes_room() -> None:
+    jobs = [claimed(number=number, priority=priority) for number, priority in enumerate((1, 0, 0, 7), 1)]
+    one, old, new, _ = (job.id for job in jobs)
+    assert yielding([], jobs) == set()
+    assert yielding([0], jobs) == set()
+    assert yielding([1], jobs) == {new}, "of two alike the one begun last"
+    assert yielding([9, 1], jobs) == {new, old}
+    assert yielding([9, 9, 9, 9, 9], jobs) == {new, old, one, jobs[3].id}
+    assert yielding([2, 2, 2, 2], jobs) == {new, old, one}
