@@ -1,18 +1,26 @@
 """Rota: background work for services that already run PostgreSQL. The public names; everything else may change."""
 
 from rota.app import App
+from rota.commands import Completed
 from rota.errors import (
     BatchNotFound,
     DatabaseAway,
     DatabaseError,
     EmbeddedError,
     EnqueueError,
+    ExecError,
+    ExecFailed,
+    ExecLost,
+    ExecRefused,
+    ExecStopped,
     JobCancelled,
     JobEnded,
     JobFailed,
     JobNotFound,
     LeaseLost,
     MediaError,
+    NoSlot,
+    NotNow,
     PayloadError,
     ResultTimeout,
     RotaError,
@@ -44,6 +52,9 @@ from rota.queue.job import (
     replace_key,
     throttle_key,
 )
+from rota.queue.limits import Rate
+from rota.queue.pause import Pause
+from rota.queue.periodic import PassRun
 from rota.queue.retry import Exponential, Fixed
 from rota.settings import Settings
 from rota.version import __version__
@@ -56,6 +67,7 @@ __all__ = [
     "BatchNotFound",
     "BatchStatus",
     "Cancelled",
+    "Completed",
     "Context",
     "DatabaseAway",
     "DatabaseError",
@@ -63,6 +75,11 @@ __all__ = [
     "EnqueueError",
     "Enqueued",
     "EnqueuedBatch",
+    "ExecError",
+    "ExecFailed",
+    "ExecLost",
+    "ExecRefused",
+    "ExecStopped",
     "Exponential",
     "Fail",
     "Fixed",
@@ -75,7 +92,12 @@ __all__ = [
     "LeaseLost",
     "MediaError",
     "NewJob",
+    "NoSlot",
+    "NotNow",
+    "PassRun",
+    "Pause",
     "PayloadError",
+    "Rate",
     "ResultTimeout",
     "Retry",
     "RotaError",

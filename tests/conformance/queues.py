@@ -166,7 +166,7 @@ class Queue:
 
     async def poll(self, *kinds: str, holder: Holder = HOLDER, **options: Any) -> Poll:
         seen: Poll = await self.call("poll", kinds or ("work",), holder=holder, now=self.now, **options)
-        return Poll(seen.next_due_s, seen.expired, tuple(sorted(seen.cancels)), seen.urgent)
+        return Poll(seen.next_due_s, seen.expired, tuple(sorted(seen.cancels)), seen.urgent, seen.paused)
 
     async def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
         await self.call("wait", holder, kinds=kinds, seconds=seconds)
@@ -287,7 +287,7 @@ def plain(text: str | None) -> str | None:
 async def empty(database: Database) -> None:
     """Removes all that tests have written."""
     for table in (
-        "open_jobs", "ended_jobs", "forever_keys", "throttle_keys", "batches", "waiting", "tries", "job_logs",
-        "retention",
+        "open_jobs", "ended_jobs", "forever_keys", "throttle_keys", "batches", "waiting", "starts", "servers", "passes",
+        "pauses", "tries", "job_logs", "retention",
     ):  # fmt: skip
         await database.fetch(f"DELETE FROM rota.{table}")

@@ -60,12 +60,17 @@ def pooled(migrated_dsn: str, tmp_path: Path) -> Iterator[str]:
 async def test_two_workers_share_the_work(pooled: str) -> None:
     app = rota.App(settings=Settings(dsn=pooled, pooler="transaction", poll_s=0.1))
     runs: list[int] = []
+    ticks: list[int] = []
 
     @app.job(limit=20)
     async def count(ctx: rota.Context, number: int) -> int:
         await asyncio.sleep(0.001)
         runs.append(number)
         return number
+
+    @app.every(seconds=1, first_after_s=0)
+    async def tick() -> None:
+        ticks.append(1)
 
     await app.start()
     workers = [app.worker(), app.worker()]
@@ -76,7 +81,10 @@ async def test_two_workers_share_the_work(pooled: str) -> None:
         store = await app.store()
         ids = [job.id for job in [*added, one]]
         async with asyncio.timeout(30):
-            while any(row.state != "done" for row in await store.show(min(ids), max(ids), limit=2 * JOBS)):
+            while (
+                any(row.state != "done" for row in await store.show(min(ids), max(ids), limit=2 * JOBS))
+                or len(ticks) < 2
+            ):
                 await asyncio.sleep(0.05)
     finally:
         for worker in workers:

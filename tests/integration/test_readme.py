@@ -37,8 +37,9 @@ GUIDES: Final = sorted(ROOT.glob("docs/guide/*.md"))
 WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 """The pages whose shell blocks run what stands above them."""
 
-ELSEWHERE: Final = frozenset({"docs/guide/django.md"})
-"""Guides whose programs need a project around them: `test_django.py` runs one."""
+ELSEWHERE: Final = frozenset({"docs/guide/django.md", "docs/guide/exec-calls.md", "docs/guide/exec-servers.md"})
+"""Guides that are tested elsewhere: one needs a project around it (`test_django.py`), two an exec server
+(`test_exec_jobs.py`, `test_exec_guide.py`)."""
 
 COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0
@@ -339,7 +340,9 @@ def test_commands_exist() -> None:
     said = {
         " ".join(found.split())
         for page in PAGES
-        for found in re.findall(r"\brota ((?:jobs|migrate) [a-z]+|(?:worker|dev|demo)\b)", page.read_text())
+        for found in re.findall(
+            r"\brota ((?:jobs|migrate|passes) [a-z]+|(?:worker|dev|demo|pause|resume)\b)", page.read_text()
+        )
     }
     commands = {line for line in said if line.split()[-1] not in ("commands", "command", "with")} - COMING
     assert {"worker", "dev", "demo", "migrate up", "migrate status", "jobs list", "jobs show"} <= commands
@@ -351,16 +354,23 @@ def test_commands_exist() -> None:
 
 # Tables
 
+OTHERWISE_SET: Final = {"limits": "ROTA_LIMIT_<KIND>", "roles": "only in the file"}
+"""Settings without a variable of their own name."""
+
 
 def test_the_table_of_settings_is_that_of_the_code() -> None:
     page = (ROOT / "docs/OPERATING.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| `(ROTA_\w+(?:<KIND>)?)` \| ([^|]+) \| ([^|]+) \|", page, flags=re.MULTILINE)
-    shown = {name: (variable, default.strip("` ").replace(",", "")) for name, variable, default, _ in rows}
+    rows = re.findall(
+        r"^\| `(\w+)` \| (`ROTA_\w+(?:<KIND>)?`|only in the file) \| ([^|]+) \| ([^|]+) \|", page, flags=re.MULTILINE
+    )
+    shown = {name: (variable.strip("`"), default.strip("` ").replace(",", "")) for name, variable, default, _ in rows}
     defaults = Settings()
     told = {}
     for entry in fields(Settings):
         value = getattr(defaults, entry.name)
-        variable = "ROTA_LIMIT_<KIND>" if entry.name == "limits" else f"ROTA_{entry.name.upper()}"
+        variable = OTHERWISE_SET.get(entry.name, f"ROTA_{entry.name.upper()}")
+        if isinstance(value, tuple):
+            value = ",".join(value)
         told[entry.name] = (variable, f"{value:g}" if isinstance(value, int | float) else str(value or "none"))
     assert shown == told
     for name, _, _, allowed in rows:

@@ -35,6 +35,7 @@ from rota.queue.job import (
     State,
     open_key,
     queued_key,
+    throttle_key,
 )
 from rota.queue.payload import cut_text, encode
 from tests.conformance.queues import empty
@@ -222,13 +223,18 @@ async def test_a_program_with_a_wrong_clock_changes_nothing(store: Store, monkey
 # Keys (I6)
 
 
+def key_of(text: str, scope: Scope) -> Dedupe:
+    """A key of any scope."""
+    return throttle_key(text, window_s=600) if scope is Scope.THROTTLE else Dedupe(text, scope)
+
+
 @pytest.mark.parametrize("scope", list(Scope))
 @pytest.mark.parametrize("first_commits", [False, True], ids=["rollback", "commit"])
 async def test_an_enqueue_waits_for_the_fate_of_its_twin(
     store: Store, target: Target, scope: Scope, first_commits: bool
 ) -> None:
     """S4: five transactions with one key; the first decides late."""
-    job = NewJob("work", dedupe=Dedupe("key", scope))
+    job = NewJob("work", dedupe=key_of("key", scope))
 
     async def other() -> Enqueued:
         async with transaction(target) as (conn, own):
@@ -262,7 +268,7 @@ async def test_twenty_enqueues_while_a_keyed_job_runs(store: Store, key: Dedupe,
 
 
 async def test_batches_with_the_same_keys_do_not_deadlock(store: Store) -> None:
-    keys = [Dedupe(f"key {number}", scope) for number in range(30) for scope in Scope]
+    keys = [key_of(f"key {number}", scope) for number in range(30) for scope in Scope]
 
     async def add(seed: int) -> list[Enqueued]:
         order = list(keys)
@@ -604,7 +610,7 @@ async def test_enqueue_from_a_trigger(store: Store, target: Target) -> None:
         ("'k', run_after => '0044-03-15 BC'", "has a run_after outside the years 1 to 9999"),
         (
             "'k', dedupe_key => 'a', dedupe_scope => 'often'",
-            "has an unknown dedupe_scope: give open, queued or forever",
+            "has an unknown dedupe_scope: give open, queued, forever, throttle, replace, merge or debounce",
         ),
         ("'k', dedupe_scope => 'open'", "needs a dedupe_key of 1 to 500 characters together with a dedupe_scope"),
         ("'k', dedupe_key => ''", "needs a dedupe_key of 1 to 500 characters together with a dedupe_scope"),

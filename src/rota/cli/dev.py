@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +34,7 @@ def dev(
     if program is not None:
         app = load_app(program, dsn=address)
         # Faults of the program show before a database is started.
-        app.handlers  # noqa: B018
+        app.taken()
     log.setup(app.settings)
     sys.exit(run(_run(app, address=address, program=program, processes=processes)))
 
@@ -52,7 +53,7 @@ async def _run(app: App, *, address: str, program: str | None, processes: int) -
             out.print("The database of this folder was started by another program, and ends with it.", soft_wrap=True)
         out.print(f"ROTA_DSN='{target.dsn}'", soft_wrap=True)
         if program is not None:
-            commands = worker_commands(program, count=processes, dsn=target.dsn, schema=target.schema)
+            commands = worker_commands(program, count=processes, settings=replace(app.settings, dsn=target.dsn))
             return await supervise(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S)
         if not shared:
             stopping = asyncio.Event()

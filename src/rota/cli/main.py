@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import demo, dev, jobs, migrate, worker
+from rota.cli import demo, dev, execserver, jobs, migrate, passes, pause, slots, worker
+from rota.cli import exec as exec_
 from rota.errors import RotaError, SettingsError
 from rota.io.terminal import discard, fail
 from rota.version import __version__
@@ -24,7 +25,14 @@ app = typer.Typer(
 )
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(migrate.app, name="migrate")
+app.add_typer(passes.app, name="passes")
+app.command("pause")(pause.pause)
+app.command("resume")(pause.resume)
 app.command("worker")(worker.worker)
+app.command("exec", context_settings={"ignore_unknown_options": True})(exec_.exec_command)
+app.command("execserver")(execserver.execserver)
+app.add_typer(execserver.config_app, name="config")
+app.command("slots")(slots.slots)
 app.command("dev")(dev.dev)
 app.command("demo")(demo.demo)
 

@@ -1,6 +1,7 @@
 """`rota worker`: runs a program's handlers, in this process or in several."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -12,7 +13,9 @@ import typer
 from rota.app import App
 from rota.cli.options import Dsn, Schema, load_app, read_settings
 from rota.io import log
-from rota.io.processes import Command, ProcessTree
+from rota.io.processes import READY_OPTION, Command, ProcessTree
+from rota.queue.io.worker import Worker
+from rota.settings import Settings
 
 KILL_AFTER_S = 20.0
 """Beyond the jobs' own grace, what a worker process may take to give back its jobs before it is killed."""
@@ -24,7 +27,12 @@ def worker(  # noqa: PLR0917 - the options of a command
     alone: Annotated[
         bool, typer.Option("--alone", help="One worker in this very process, for a supervisor of your own.")
     ] = False,
+    role: Annotated[
+        list[str] | None,
+        typer.Option("--role", help="Take only kinds of this role; may be repeated. Else ROTA_ROLE, else all."),
+    ] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+    ready_to: Annotated[int | None, typer.Option(READY_OPTION, hidden=True)] = None,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
@@ -36,15 +44,16 @@ def worker(  # noqa: PLR0917 - the options of a command
     if supervised:
         # What the parent runs on, also where the program names another database; a command line would show passwords.
         told = read_settings()
-        dsn, schema = told.dsn, told.schema
-    app = load_app(program, dsn=dsn, schema=schema)
+        dsn, schema, role = told.dsn, told.schema, list(told.role)
+    app = load_app(program, dsn=dsn, schema=schema, role=role or None)
     log.setup(app.settings)
     if alone or supervised:
-        status = run(work(app))
+        status = run(work(app, ready_to=ready_to))
     else:
         # Bad settings show here, once, and not in every child.
-        app.handlers  # noqa: B018
-        commands = worker_commands(program, count=processes, dsn=app.settings.require_dsn(), schema=app.settings.schema)
+        app.taken()
+        app.settings.require_dsn()
+        commands = worker_commands(program, count=processes, settings=app.settings)
         status = run(supervise(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S))
     sys.stdout.flush()
     sys.stderr.flush()
@@ -52,21 +61,36 @@ def worker(  # noqa: PLR0917 - the options of a command
     os._exit(status)
 
 
-def worker_commands(program: str, *, count: int, dsn: str, schema: str) -> list[Command]:
-    """The commands of `count` worker processes of one program, for this database and this schema."""
-    environ = {"ROTA_DSN": dsn, "ROTA_SCHEMA": schema}
+def worker_commands(program: str, *, count: int, settings: Settings) -> list[Command]:
+    """The commands of `count` worker processes of one program, for the database, schema and role of these settings."""
+    environ = {"ROTA_DSN": settings.dsn or "", "ROTA_SCHEMA": settings.schema, "ROTA_ROLE": ",".join(settings.role)}
     argv = [sys.executable, "-P", "-m", "rota.cli.main", "worker", "--supervised", program]
-    return [Command(f"worker {number}", argv, environ) for number in range(1, count + 1)]
+    return [Command(f"worker {number}", argv, environ, ready_s=settings.start_s) for number in range(1, count + 1)]
 
 
-async def work(app: App) -> int:
-    """Runs one worker in this process until a signal stops it."""
+async def work(app: App, *, ready_to: int | None = None) -> int:
+    """Runs one worker in this process until a signal stops it.
+
+    Args:
+        app: the program.
+        ready_to: where to say that the worker has looked for work: a file descriptor of the parent.
+    """
     await app.start()
     running = app.worker(ends_process=True)
     on_signals(running.stop)
+    says = asyncio.create_task(_say_ready(running, ready_to)) if ready_to is not None else None
     await running.run()
+    if says is not None:
+        says.cancel()
     await app.stop()
     return 0
+
+
+async def _say_ready(worker: Worker, ready_to: int) -> None:
+    await worker.ready.wait()
+    with contextlib.suppress(OSError):
+        os.write(ready_to, b"ready")
+        os.close(ready_to)
 
 
 async def supervise(commands: list[Command], *, grace_s: float) -> int:

@@ -55,6 +55,19 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def signal_descendants(number: signal.Signals) -> None:
+    """Signals whatever this process has started, directly or not, in whatever process group."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def kill_descendants() -> None:
+    """Kills whatever this process has started, directly or not; the caller reaps."""
+    for child in psutil.Process().children():
+        kill_tree(child.pid)
+
+
 def kill_orphans(*, but: set[int]) -> list[int]:
     """Kills and reaps the children of this process that it did not start itself.
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.errors import PayloadError
+from rota.errors import ExecRefused, NoSlot, PayloadError
 from rota.ids import JobId
 from rota.lease import Lease, Loss
 from rota.queue.dispatcher import (
@@ -28,6 +28,8 @@ from rota.queue.dispatcher import (
     failed_try,
     give_back,
     not_committed,
+    of_pass,
+    raised,
     settle,
     stopped,
     unfit,
@@ -52,6 +54,7 @@ from rota.queue.job import (
     Yield,
 )
 from rota.queue.kind import Kind
+from rota.queue.pause import Paused
 from rota.queue.retry import Exponential, Fixed
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -94,6 +97,21 @@ def test_a_worker_asks_for_its_free_slots() -> None:
     assert (free(slots), slots.free_kinds(), slots.count) == ({"b": 4}, ["b"], 3)
     slots.left("a")
     assert (free(slots), slots.count) == ({"a": 1, "b": 4}, 2)
+
+
+def test_paused_kinds_are_not_asked_for() -> None:
+    slots = Slots(kinds(a=2, b=5), paused=Paused(kinds=frozenset({"a", "z"})))
+    assert (free(slots), slots.free_kinds(), slots.paused_kinds()) == ({"b": 5}, ["b"], ["a"])
+    assert not slots.roomy("a") and slots.roomy("b")
+    slots.paused = Paused(all=True)
+    assert (slots.asks(), slots.paused_kinds()) == ([], ["a", "b"])
+    slots.paused = Paused(tenants=frozenset({"a"}))
+    assert free(slots) == {"a": 2, "b": 5}
+
+
+def test_nothing_is_asked_for_while_pauses_are_not_known() -> None:
+    slots = Slots(kinds(a=2), paused=None)
+    assert (slots.asks(), slots.free_kinds(), slots.paused_kinds()) == ([], [], [])
 
 
 def test_a_closed_worker_asks_for_nothing() -> None:
@@ -320,6 +338,24 @@ def test_an_error_that_was_never_raised_has_no_place() -> None:
     assert describe_error(TimeoutError("slow")) == "TimeoutError: slow"
 
 
+def test_a_handler_that_lets_no_slot_through_sends_its_job_back_without_a_try() -> None:
+    write = raised(claimed(), kind=KIND, error=NoSlot("No slot came.", after_s=60.0), random=Random(1))
+    assert write == Release(LEASE, wait_s=60.0, reason="No slot came.", keyed=False)
+
+
+def test_a_command_that_never_fits_fails_its_job_at_once() -> None:
+    write = raised(claimed(), kind=KIND, error=ExecRefused("no such argument"), random=Random(1))
+    assert isinstance(write, Finish)
+    assert (write.outcome, write.error) == (Outcome.FAILED, "ExecRefused: no such argument")
+
+
+def test_any_other_error_is_a_failed_try() -> None:
+    error = ValueError("odd")
+    assert raised(claimed(), kind=KIND, error=error, random=Random(1)) == failed_try(
+        claimed(), kind=KIND, error="ValueError: odd", random=Random(1)
+    )
+
+
 # --- flow ---
 
 
@@ -357,3 +393,13 @@ def test_who_makes_room() -> None:
     assert yielding([9, 1], jobs) == {new, old}
     assert yielding([9, 9, 9, 9, 9], jobs) == {new, old, one, jobs[3].id}
     assert yielding([2, 2, 2, 2], jobs) == {new, old, one}
+
+
+def test_each_end_of_a_run_of_a_pass_is_followed_by_the_next() -> None:
+    runs = Kind("nightly", runs_pass=True)
+    for outcome in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED):
+        end = Finish(LEASE, outcome)
+        assert of_pass(end, runs) == Finish(LEASE, outcome, keyed=True, follows="nightly")
+        assert of_pass(end, KIND) == end
+    for goes_on in (Finish(LEASE, Outcome.RETRY), Finish(LEASE, Outcome.AGAIN), Release(LEASE)):
+        assert of_pass(goes_on, runs) == goes_on

@@ -194,6 +194,8 @@ BEGIN
                      WITH ORDINALITY AS j(id, key, scope, window_s, n)
                 WHERE j.scope = 'throttle' AND length(j.key) BETWEEN 1 AND 500 AND j.id = ANY (missing)
                   AND j.window_s > 0 AND j.window_s <= 3155760000
+                  -- Behind all forever keys: else the first row read would say which sort is taken first.
+                  AND (SELECT count(*) FROM once) >= 0
                 ORDER BY j.key, j.n
                 ON CONFLICT (dedupe_key) DO UPDATE SET job_id = EXCLUDED.job_id, until = EXCLUDED.until
                 WHERE t.until <= clock

@@ -14,12 +14,14 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Coroutine
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import structs
 
-from rota.errors import PayloadError
+from rota.commands import Commands
+from rota.errors import PayloadError, SettingsError
 from rota.ids import BatchId
 from rota.io import log
 from rota.io.clock import lease_clock
@@ -51,6 +53,7 @@ from rota.queue.payload import encode
 PR_SET_PDEATHSIG = 1
 READ_BYTES = 1 << 20
 GUARD_STEP_S = 0.25
+T = TypeVar("T")
 
 
 class Host:
@@ -118,6 +121,15 @@ class Host:
         """Tells the worker that the job moved."""
         self.send(Moved(progress))
         return True
+
+    def commands(self) -> Commands:
+        """Nobody: a child process speaks to its worker alone."""
+        raise SettingsError("ctx.exec and its siblings do not reach a child process: use isolation='thread'.")
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """There is no event loop here."""
+        work.close()
+        raise SettingsError("A child process has no event loop: use isolation='thread'.")
 
     def said(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """Tells the worker a line that the handler logged."""

@@ -16,7 +16,8 @@ from typing import Final
 
 from msgspec import structs
 
-from rota.errors import PayloadError, RotaError
+from rota.commands import Commands
+from rota.errors import NotNow, PayloadError, RotaError
 from rota.ids import BatchId, JobId
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
@@ -65,6 +66,7 @@ class Crew:
         cancel_grace_s: how long a job that somebody cancelled may take to stop.
         ended: told of a job's end: its kind, and what to write; None where the lease is gone.
         lost: told of runs that ended after their leases were lost, and when they ended.
+        commands: gives whoever runs commands for the handlers; None where nobody does.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Crew:
         cancel_grace_s: float,
         ended: Callable[[str, Write | None], None],
         lost: Callable[[Lease, float], None],
+        commands: Callable[[], Commands] | None = None,
     ) -> None:
         self._handlers = handlers
         self._leases = leases
@@ -85,6 +88,7 @@ class Crew:
         self._ended = ended
         self._lines = lines
         self._lost = lost
+        self._commands = commands
         self._store = store
         self._schema = store.database.target.schema
         self._cancel_grace_s = cancel_grace_s
@@ -112,7 +116,10 @@ class Crew:
                 handler = handlers[job.kind]
                 kind = handler.kind
                 held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
-                started = Running(job, handler, held=held, leases=self._leases, lines=self._lines, schema=self._schema)
+                started = Running(
+                    job, handler, held=held, leases=self._leases, lines=self._lines, schema=self._schema,
+                    commands=self._commands,
+                )  # fmt: skip
                 running[job.lease.job_id] = started
                 self._line.append(started)
         self._idle.clear()
@@ -253,6 +260,7 @@ class Crew:
                 write = dispatcher.with_follow_ups(write, running.follow_ups)
                 if running.handler.kind.ends_alone:
                     write = structs.replace(write, alone=True)
+                write = dispatcher.of_pass(write, running.handler.kind)
         finally:
             running.task = None
             lease = running.job.lease
@@ -277,6 +285,12 @@ class Crew:
         job, handler = running.job, running.handler
         if running.must_stop():
             return self._stopped(running)
+        left_s = running.held.deadline - lease_clock()
+        if dispatcher.begins_too_late(left_s=left_s, lease_s=handler.kind.lease_s):
+            log.warning(
+                "job given back unbegun: little of its lease was left", job_id=str(job.id), kind=job.kind, left_s=left_s
+            )
+            return dispatcher.give_back_unbegun(job, kind=handler.kind)
         running.started = True
         if handler.kind.isolation == "process":
             return await self._child_outcome(running)
@@ -295,12 +309,14 @@ class Crew:
         except (Exception, SystemExit) as error:
             if running.must_stop():
                 return self._stopped(running)
-            described = dispatcher.describe_error(error)
-            log.warning(
-                "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
-                error=described, exc_info=error,
-            )  # fmt: skip
-            return dispatcher.failed_try(job, kind=handler.kind, error=described, random=self._random)
+            if isinstance(error, NotNow):
+                log.info("job goes back: it cannot run now", job_id=str(job.id), kind=job.kind, reason=str(error))
+            else:
+                log.warning(
+                    "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
+                    error=dispatcher.describe_error(error), exc_info=error,
+                )  # fmt: skip
+            return dispatcher.raised(job, kind=handler.kind, error=error, random=self._random)
         if running.told and not isinstance(returned, HandlerOutcome):
             return self._stopped(running)
         return dispatcher.settle(job, kind=handler.kind, returned=returned, random=self._random)

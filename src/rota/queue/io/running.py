@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from contextvars import Context as Variables
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
+from rota.commands import Commands
+from rota.errors import LeaseLost, SettingsError
 from rota.ids import BatchId
 from rota.io.clock import lease_clock
 from rota.lease import Held, Loss
@@ -27,8 +29,13 @@ from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.job import ClaimedJob, NewJob
 
+LOOK_S: Final = 0.2
+"""How often a thread that waits for a command looks whether its job must stop."""
 KILL_GRACE_S: Final = 3.0
 """How long a child process that was asked to stop its job may take before it is killed."""
+
+
+T = TypeVar("T")
 
 
 class Written(Struct, frozen=True):
@@ -67,8 +74,10 @@ class Running:
     """
 
     __slots__ = (
+        "_commands",
         "_leases",
         "_lines",
+        "_loop",
         "cancel_asked",
         "child",
         "follow_ups",
@@ -90,13 +99,23 @@ class Running:
     )  # fmt: skip
 
     def __init__(
-        self, job: ClaimedJob, handler: Handler, *, held: Held, leases: GuardedBook, lines: JobLines, schema: str
+        self,
+        job: ClaimedJob,
+        handler: Handler,
+        *,
+        held: Held,
+        leases: GuardedBook,
+        lines: JobLines,
+        schema: str,
+        commands: Callable[[], Commands] | None = None,
     ) -> None:
         self.job = job
         self.handler = handler
         self.held = held
         self._leases = leases
         self._lines = lines
+        self._commands = commands
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.loss: Loss | None = None
         self.cancel_asked = False
         self.given_back = False
@@ -139,6 +158,28 @@ class Running:
     def said_by_child(self, said: Said) -> None:
         """Keeps a line that the handler logged in a child process."""
         self._lines.keep(LogLine(self.job.lease, said.number, said.said_at, said.level, said.event, said.fields))
+
+    def commands(self) -> Commands:
+        """Who runs commands for the handler."""
+        if self._commands is None:
+            raise SettingsError("This worker has no exec servers: it was not made by an app.")
+        return self._commands()
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the worker's loop, from the handler's thread."""
+        if not self.in_thread or self._loop is None:
+            work.close()
+            raise SettingsError("ctx.run_sync is for handlers in threads: `await ctx.run(…)` in an async one.")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while True:
+            try:
+                return future.result(timeout=LOOK_S)
+            except TimeoutError:
+                if future.done():
+                    raise
+            if self.told_to_stop():
+                future.cancel()
+                raise LeaseLost(f"Job {self.job.id} must stop: its lease is over, or somebody cancelled it.")
 
     def follow(self, job: NewJob) -> None:
         """Keeps a job that is to be added with the success."""
@@ -196,6 +237,7 @@ class Running:
             coroutine = variables.run(self.handler.call, context, payload)
             return await _Stepped(coroutine, self.held, variables, waits, self._leases)
         self.in_thread = True
+        self._loop = asyncio.get_running_loop()
         waits()
         call = asyncio.get_running_loop().run_in_executor(threads, variables.run, self._call_in_thread, context)
         # A thread goes on whatever is cancelled here, so its end is awaited.

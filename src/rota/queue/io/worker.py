@@ -16,14 +16,16 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from rota.commands import Commands
 from rota.errors import DatabaseAway, RotaError
 from rota.ids import Holder, new_holder
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
+from rota.io.cpus import cpu_count
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
 from rota.lease import Lease
@@ -31,16 +33,23 @@ from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
 from rota.queue.history import TryEnd
+from rota.queue.io.claims import Claims
 from rota.queue.io.completer import PENDING_MAX, Completer, Write
 from rota.queue.io.crew import Crew
 from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, Heart, Last
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.pruner import Pruner
+from rota.queue.io.registry import Registry
 from rota.queue.io.stops import Stops
 from rota.queue.io.store import BATCHES_MAX, Store
 from rota.queue.io.wakeup import Wakeup
-from rota.queue.job import Finish, State
+from rota.queue.job import Ask, ClaimedJob, Finish, Release, State
+from rota.queue.pause import paused_of
+from rota.queue.periodic import Declared
+from rota.queue.role import ALL_ROLES
+from rota.queue.server import Server
+from rota.version import __version__
 
 WAITING_S: Final = 30.0
 """How long a sleeping worker's wish to be woken stands; it is said again in good time."""
@@ -74,6 +83,10 @@ class WorkerOptions:
     cancel_grace_s: float = 10.0
     ends_process: bool = False
     """The process is the worker's own and ends right after `run`: threads that do not stop end with it."""
+    role: str = ALL_ROLES
+    settings_digest: str = ""
+    passes: Mapping[str, Declared] = field(default_factory=dict)
+    """All passes of the program, also those whose runs this server leaves to others."""
 
 
 class Worker:
@@ -86,6 +99,7 @@ class Worker:
         target: the database.
         options: limits and waits.
         random: for jitter.
+        commands: gives whoever runs commands for the handlers; None where nobody does.
 
     Attributes:
         holder: the name under which this worker leases jobs.
@@ -101,22 +115,31 @@ class Worker:
         target: Target,
         options: WorkerOptions | None = None,
         random: Random | None = None,
+        commands: Callable[[], Commands] | None = None,
     ) -> None:
-        self.holder: Holder = new_holder(host=socket.gethostname(), pid=os.getpid())
+        host = socket.gethostname()
+        self.holder: Holder = new_holder(host=host, pid=os.getpid())
         self._handlers = handlers
         self._options = options or WorkerOptions()
         self._random = random or Random()  # noqa: S311 - jitter
         self._target = target
         self._database = Database(target, size=self._options.job_pool_size)
         self._store = Store(self._database)
-        self._slots = Slots({name: handler.kind for name, handler in handlers.items()})
+        self._claims = Claims(self._store, holder=self.holder)
+        self._slots = Slots({name: handler.kind for name, handler in handlers.items()}, cpus=cpu_count(), paused=None)
+        server = Server(
+            self.holder, host, os.getpid(), __version__, self._options.role, self._options.settings_digest,
+            kinds={name: handler.kind.limit for name, handler in handlers.items() if handler.kind.limit},
+            passes=self._options.passes,
+        )  # fmt: skip
+        self._registry = Registry(self._store, server, random=self._random)
         self._leases = GuardedBook()
         self._lines = JobLines(self._store, random=self._random)
         self.stops = Stops(self._store, holder=self.holder)
         self.ends: Counter[TryEnd] = Counter()
         self._crew = Crew(
             handlers, leases=self._leases, lines=self._lines, random=self._random, store=self._store,
-            cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended,
+            cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended, commands=commands,
             lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
         )  # fmt: skip
         self._completer = Completer(self._store, written=self._on_written, random=self._random)
@@ -124,6 +147,8 @@ class Worker:
         self._kick = asyncio.Event()
         self._more = set(handlers)
         """Kinds of which more may be due than the last claim took."""
+        self._after_ends: set[str] = set()
+        """Kinds with limits beyond one server of which jobs have ended that may not be written yet."""
         self._soon: asyncio.TimerHandle | None = None
         self._claim_failed = False
         self._said_waiting_at: float | None = None
@@ -183,6 +208,8 @@ class Worker:
         log.info("worker started", holder=self.holder, kinds=len(self._handlers), database=self._target.shown)
         try:
             await self._stopping.wait()
+            drains = self._registry.beat(self._slots.running, draining=True, now=True)
+            loops.append(asyncio.create_task(self._quietly(drains)))
             await self._drain(claiming)
         except asyncio.CancelledError:
             self.stop(now=True)
@@ -198,6 +225,7 @@ class Worker:
                     await self._lines.write()
                     await self.stops.say()
                     await self._store.awake(self.holder)
+                    await self._registry.leave()
             await self._database.stop()
             await self._crew.shut()
             log.info("worker stopped", holder=self.holder)
@@ -216,7 +244,7 @@ class Worker:
         """One claim. Returns: whether to claim again at once."""
         if self._completer.waiting >= PENDING_MAX or self._completer.late:
             return False
-        asks = [ask for ask in self._slots.asks() if ask.kind in self._more]
+        asks = self._slots.asks(self._more)
         if not asks:
             return False
         if self._claim_failed:
@@ -226,10 +254,23 @@ class Worker:
                 known = [lease.job_id for lease in self._leases.book]
             await self._store.disown(self.holder, known=known, before=before)
             self._claim_failed = False
+        got: Counter[str] = Counter()
+        for group in ([ask for ask in asks if not ask.limits], [ask for ask in asks if ask.limits]):
+            if group:
+                got += Counter(job.kind for job in await self._take(group))
+        full = got.total() >= sum(ask.free for ask in asks)
+        self._note_business(full=full)
+        if not full and await self._say_waiting():
+            # Somebody may have added a job before the wish to be woken stood: look once more.
+            self._more.update(ask.kind for ask in asks)
+        return self._claims_again()
+
+    async def _take(self, asks: list[Ask]) -> list[ClaimedJob]:
+        """Claims, and starts what it got."""
         self._more.difference_update(ask.kind for ask in asks)
         sent_at = lease_clock()
         try:
-            claimed = await self._store.claim(asks, holder=self.holder)
+            claimed = await self._claims.take(asks)
         except BaseException:
             self._claim_failed = True
             self._more.update(ask.kind for ask in asks)
@@ -242,13 +283,19 @@ class Worker:
                 # What ran before may still come to its own end.
                 self._crew.give_back(claimed)
         got = Counter(job.kind for job in claimed)
-        full = len(claimed) >= sum(ask.free for ask in asks)
-        self._more.update(ask.kind for ask in asks if got[ask.kind] >= ask.free)
-        self._note_business(full=full)
-        if not full and await self._say_waiting():
-            # Somebody may have added a job before the wish to be woken stood: look once more.
-            self._more.update(ask.kind for ask in asks)
-        return self._claims_again()
+        for ask in asks:
+            self._slots.answered(ask, got[ask.kind])
+            # Where only urgent jobs were asked for, others may be due.
+            if got[ask.kind] >= ask.free or ask.lowest is not None:
+                self._more.add(ask.kind)
+            elif got[ask.kind] and ask.limits.rate is not None and self._loop is not None:
+                self._loop.call_later(ask.limits.rate.slice_s, self._want, ask.kind)
+        return claimed
+
+    def _want(self, kind: str) -> None:
+        self._more.add(kind)
+        self._slots.heard([kind])
+        self._kick.set()
 
     def _claims_again(self) -> bool:
         """Whether to claim at once what more is due; with little room it waits a moment for more slots to be free."""
@@ -295,34 +342,58 @@ class Worker:
             if said[1:] == self.holder:
                 asyncio.ensure_future(self._quietly(self._look()))  # noqa: RUF006 - ends by itself
         elif said in self._handlers:
-            self._more.add(said)
-            self._kick.set()
+            self._want(said)
 
     def _kick_all(self) -> None:
         self._more.update(self._handlers)
+        self._slots.heard(self._handlers)
         self._kick.set()
+
+    @property
+    def running(self) -> Mapping[str, int]:
+        """How many jobs of each kind run here now."""
+        return self._slots.running
+
+    def allow(self, kind: str, allowance: Callable[[], int]) -> None:
+        """Bounds how many jobs of a kind may run here by more than its slots; asked before each claim, so the answer
+        may change at any time. Call `look_again` when it grows."""
+        self._slots.allowances[kind] = allowance
+
+    def look_again(self) -> None:
+        """Asks the queue again what is due, because something here has changed. From the loop's thread."""
+        self._kick_all()
 
     # Looking
 
     async def _look_loop(self, backoff: Backoff) -> None:
         while not self._stopping.is_set():
+            await self._look()
+            await self._registry.beat(self._slots.running)
+            backoff.reset()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._options.poll_s * (0.9 + 0.2 * self._random.random())):
                     await self._stopping.wait()
-                    return
-            await self._look()
-            backoff.reset()
 
     async def _look(self) -> None:
         """The one query of an idle server (I8), and what follows from its answer."""
         if self._said_waiting_at is not None and lease_clock() - self._said_waiting_at > WAITING_S / 2:
             await self._say_waiting()
+        self._slots.heard(self._handlers)
         free = self._slots.free_kinds()
-        seen = await self._store.poll(free, holder=self.holder, full=self._crew.full(free), grace_s=self._unanswered_s)
+        # A job makes no room for one that nobody may claim.
+        full = self._crew.full([*free, *self._slots.paused_kinds()])
+        seen = await self._claims.look(free, full=full, grace_s=self._unanswered_s)
         self.ready.set()
         self._crew.make_room(seen.urgent)
         for job_id in seen.cancels:
             self._crew.cancel(job_id)
+        paused = paused_of(seen.paused)
+        if paused != self._slots.paused:
+            # At the start it is the first that is known of pauses, and nothing was claimed before.
+            self._slots.paused = paused
+            # Jobs of a tenant that is not paused any more stand where claims have passed.
+            self._claims.returned(self._handlers)
+            self._kick_all()
         if seen.expired:
             await self._sweep()
         if seen.next_due_s is None:
@@ -338,7 +409,9 @@ class Worker:
         return self._options.cancel_grace_s + CANCEL_MARGIN_S
 
     async def _sweep(self) -> None:
-        for swept in await self._store.sweep(grace_s=self._unanswered_s):
+        ended = await self._store.sweep(grace_s=self._unanswered_s)
+        self._claims.returned(swept.kind for swept in ended)
+        for swept in ended:
             facts = {"job_id": str(swept.lease.job_id), "kind": swept.kind, "holder": swept.holder}
             if swept.state is State.FAILED:
                 log.warning("job failed: its lease ran out on its last try", **facts)
@@ -360,7 +433,12 @@ class Worker:
         self._slots.left(kind)
         if write is not None:
             self._completer.add(write)
-        if kind in self._more:
+            if isinstance(write, Release) and write.wait_s is None:
+                self._claims.returned([kind])
+        settings = self._handlers[kind].kind
+        if settings.limits.ends_make_room:
+            self._after_ends.add(kind)
+        if kind in self._more or settings.cpu_bound:
             if self._slots.roomy(kind):
                 self._kick.set()
             else:
@@ -378,6 +456,10 @@ class Worker:
                 if ended_at is not None:
                     self.stops.add(write.lease, stopped_at=ended_at)
         self._leases.drop([write.lease for write, _ in written])
+        # A lease counts until its end is written: only now may another job of such a kind start.
+        self._more.update(self._after_ends)
+        if not self._completer.waiting:
+            self._after_ends.clear()
         if self._claims_again():
             self._kick.set()
 
