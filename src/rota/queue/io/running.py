@@ -279,6 +279,7 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     except ChildDied:
         # If nobody killed it, and its lease is over, it has kept that lease itself.
         running.held.guarded = not running.killed and lease_clock() >= running.held.deadline
+        running.killed = running.killed or running.held.guarded
         raise
     except asyncio.CancelledError:
         # Its task ends, so nobody would see to the child any more.
