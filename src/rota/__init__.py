@@ -56,6 +56,7 @@ from rota.queue.limits import Rate
 from rota.queue.pause import Pause
 from rota.queue.periodic import PassRun
 from rota.queue.retry import Exponential, Fixed
+from rota.queue.watching import Viewer
 from rota.settings import Settings
 from rota.version import __version__
 
@@ -106,6 +107,7 @@ __all__ = [
     "SettingsError",
     "Snooze",
     "State",
+    "Viewer",
     "Worker",
     "Yield",
     "__version__",

@@ -21,7 +21,7 @@ from rota import settings as settings_module
 from rota.commands import Args, Call, Completed, ExecServers, Options, Run, Stdin
 from rota.errors import EnqueueError, RotaError, SettingsError
 from rota.ids import BatchId, JobId
-from rota.io import migrate
+from rota.io import migrate, tracing
 from rota.io.commands import run_whole
 from rota.io.cpus import cpu_count
 from rota.io.embedded import EmbeddedPostgres
@@ -30,8 +30,10 @@ from rota.io.postgres import Database, Target, statement
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io import batches, bulk, callers
 from rota.queue.io.batches import Batch
+from rota.queue.io.metering import Metering
 from rota.queue.io.results import Results
 from rota.queue.io.store import Store, many_jobs, one_job
+from rota.queue.io.watch import Watch
 from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import BatchStatus, Dedupe, Enqueued, EnqueuedBatch, NewJob, State
 from rota.queue.kind import EXEC_LIMIT, Isolation, Kind
@@ -44,6 +46,7 @@ from rota.queue.periodic import INTERVAL_S_MAX, Cron, Declared, Every, Schedule
 from rota.queue.periodic import check as check_schedule
 from rota.queue.retry import Fixed, RetryWaits
 from rota.queue.role import kinds_of
+from rota.queue.watching import Viewer
 from rota.settings import LIMIT_TABLES, Settings
 from rota.slots.io.from_settings import client_of
 
@@ -403,6 +406,7 @@ class App:
         return describe(
             name, payload, known=known, priority=priority, tenant=tenant, dedupe=dedupe, run_after=run_after,
             delay_s=delay_s, max_tries=max_tries, parent=parent,
+            trace=tracing.current(),
         )  # fmt: skip
 
     async def enqueue(
@@ -577,6 +581,22 @@ class App:
         job_id = job.id if isinstance(job, Enqueued) else job
         return await self._results.wait(job_id, timeout_s=timeout_s)
 
+    # Looking
+
+    async def admin_jobs(self, viewer: Viewer) -> dict[str, Any]:
+        """What an administrator sees, ready for JSON; whether somebody is one, the caller decides.
+
+        Args:
+            viewer: whose jobs: `rota.Viewer.of_tenant("acme")` or `rota.Viewer.everything()`. Jobs of other tenants are
+                neither in the rows nor in the counts.
+
+        Returns: `jobs`: how many there are by `kind` and `state`; `failed`: the 20 that failed last, newest first, each
+            error cut to 500 characters.
+
+        Raises: DatabaseAway and its kin.
+        """
+        return (await Watch(await self.database()).overview(viewer)).plain()
+
     # Commands on exec servers
 
     @property
@@ -657,11 +677,12 @@ class App:
 
     # Working
 
-    def worker(self, *, ends_process: bool = False) -> Worker:
+    def worker(self, *, ends_process: bool = False, metering: Metering | None = None) -> Worker:
         """A worker for this app's handlers; `await worker.run()` works until `worker.stop()`.
 
         Args:
             ends_process: the process is the worker's own and ends right after `run`.
+            metering: counts what it does, for metrics.
 
         Raises: SettingsError.
         """
@@ -679,6 +700,7 @@ class App:
                 job_pool_size=settings.job_pool_size,
                 cancel_grace_s=settings.cancel_grace_s,
                 ends_process=ends_process,
+                metering=metering,
                 role=", ".join(settings.role),
                 settings_digest=settings_module.digest(settings),
                 passes=self._passes,

@@ -55,6 +55,10 @@ class Settings:
         keep_failed_days: the same for failed jobs, which never go before the others.
         log_format: `text`, `json`, or `auto` (text on a terminal).
         log_level: debug, info, warning or error.
+        metrics_port: where the parent of worker processes answers scrapes of /metrics; unset: nowhere.
+        metrics_host: the address for it; one beyond this machine needs a token.
+        metrics_token: what a scraper shows as `Authorization: Bearer …`.
+        metrics_prefix: goes before the names of all metrics.
         ffmpeg: the ffmpeg to use, where PATH has another or none.
         exec_addresses: the exec servers, or the balancers in front of them: host:port, with commas between them.
         exec_token: the token that they want.
@@ -86,6 +90,10 @@ class Settings:
     keep_failed_days: float = 7.0
     log_format: Literal["auto", "text", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_token: str | None = None
+    metrics_prefix: str = "rota"
     ffmpeg: str | None = None
     exec_addresses: str | None = None
     exec_token: str | None = None
@@ -157,6 +165,12 @@ def _one_of(*words: str) -> Callable[[Any], str]:
     return check
 
 
+def _metric_name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,40}", value):
+        raise ValueError("give letters, digits and _, at most 41, not beginning with a digit")
+    return value
+
+
 def _names(value: Any) -> tuple[str, ...]:
     words = value.split(",") if isinstance(value, str) else value
     if isinstance(words, list | tuple) and words and all(isinstance(word, str) and word.strip() for word in words):
@@ -186,6 +200,10 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "keep_failed_days": _number(0.001, 3650),
     "log_format": _one_of("auto", "text", "json"),
     "log_level": _one_of("debug", "info", "warning", "error"),
+    "metrics_port": _whole(0, 65_535),
+    "metrics_host": _text,
+    "metrics_token": _text,
+    "metrics_prefix": _metric_name,
     "ffmpeg": _text,
     "exec_addresses": _texts,
     "exec_token": _text,
@@ -239,7 +257,12 @@ def load(
     return settings
 
 
-OWN: Final = frozenset({"dsn", "role", "log_format", "log_level", "pool_size", "job_pool_size", "ffmpeg", "start_s"})
+OWN: Final = frozenset(
+    {
+        "dsn", "role", "log_format", "log_level", "pool_size", "job_pool_size", "ffmpeg", "start_s", "metrics_port",
+        "metrics_host", "metrics_token", "metrics_prefix",
+    }
+)  # fmt: skip
 """What servers of one database may well set differently."""
 
 
@@ -338,7 +361,7 @@ def _nearest(name: str, *, prefix: str = "") -> str:
 
 def _shown(name: str, value: Any) -> str:
     # A DSN may hold a password.
-    return "(hidden)" if name in ("dsn", "exec_token") else repr(value)
+    return "(hidden)" if name in ("dsn", "exec_token", "metrics_token") else repr(value)
 
 
 assert {entry.name for entry in fields(Settings)} == {*CHECKS, *LIMIT_TABLES, "roles"}, "each setting has its check"

@@ -10,6 +10,7 @@ from tests.conformance.queues import HOLDER, OTHER, Queue
 HERE = Server(
     HOLDER, "here", 1, "1.2.3", "all", "digest", kinds={"work": 4, "more": 1},
     passes={"nightly": Declared("cron 0 3 * * * UTC", 10), "hourly": Declared("every 3600 s", 0, 5.0)},
+    limits={"work": {"fleet": 9, "tenant": 2, "fair": True, "rate_count": 5, "rate_s": 60.0}},
 )  # fmt: skip
 THERE = replace(HERE, holder=OTHER, host="there", pid=2, role="builds", kinds={"build": 2}, passes={})
 

@@ -245,6 +245,7 @@ def test_jobs_are_found_by_kind_state_tenant_and_age(rota: Rota) -> None:
         ("--older", "35h"): [ids.leased, ids.queued],
         ("--newer", "35h"): [ids.waiting, ids.cancelled, ids.failed, ids.done],
         ("--older", "15h", "--newer", "2d", "--kind", "scan"): [ids.failed],
+        ("--since", "35h"): [ids.waiting, ids.cancelled, ids.failed, ids.done],
         ("--newer", "0"): [],
         ("--limit", "2"): newest_first[:2],
     }

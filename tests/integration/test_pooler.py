@@ -7,12 +7,15 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 import rota
+from rota.queue.health import examine
+from rota.queue.io.health import read_health
 from rota.settings import Settings
 from tests.postgres_servers import unavailable
 
@@ -99,3 +102,12 @@ async def test_without_the_setting_it_says_which(pooled: str) -> None:
     with pytest.raises(rota.SettingsError, match="Set ROTA_POOLER=transaction"):
         await app.start()
     await app.stop()
+
+
+async def test_the_doctor_notices_the_pooler_and_whether_rota_was_told(pooled: str) -> None:
+    async with rota.App(settings=Settings(dsn=pooled, pooler="transaction")) as app:
+        health = await read_health(await app.database())
+    assert health.shares_sessions
+    assert [check.level for check in examine(health) if check.about == "pooler"] == ["ok"]
+    untold = [check for check in examine(replace(health, pooler="none")) if check.about == "pooler"]
+    assert untold[0].level == "problem" and "ROTA_POOLER=transaction" in (untold[0].advice or "")

@@ -58,9 +58,6 @@ KNOWN_VARIABLES: Final = frozenset(
 )
 """Variables that are no settings."""
 
-COMING: Final = frozenset({"jobs why"})
-"""Commands that docs/ARCHITECTURE.md names as not there yet."""
-
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
@@ -285,7 +282,7 @@ def granted(migrated_dsn: str, psql: Psql) -> Iterator[Callable[[str], str]]:
 
 
 def test_the_grants_are_enough(granted: Callable[[str], str], tmp_path: Path, psql: Psql) -> None:
-    for scope in ("open", "queued", "forever"):
+    for scope in ("open", "queued", "forever", "replace", "merge", "debounce"):
         job = f"""'greet', '{{"name": "Ada"}}', dedupe_key => 'ada', dedupe_scope => '{scope}'"""
         psql(granted("rota_enqueuer"), f"SELECT rota.enqueue({job})")
     with place(tmp_path, granted("rota_worker")) as worker:
@@ -341,10 +338,11 @@ def test_commands_exist() -> None:
         " ".join(found.split())
         for page in PAGES
         for found in re.findall(
-            r"\brota ((?:jobs|migrate|passes) [a-z]+|(?:worker|dev|demo|pause|resume)\b)", page.read_text()
+            r"\brota ((?:jobs|migrate|admin|passes) [a-z]+|(?:worker|dev|demo|doctor|top|pause|resume)\b)",
+            page.read_text(),
         )
     }
-    commands = {line for line in said if line.split()[-1] not in ("commands", "command", "with")} - COMING
+    commands = {line for line in said if line.split()[-1] not in ("commands", "command", "with")}
     assert {"worker", "dev", "demo", "migrate up", "migrate status", "jobs list", "jobs show"} <= commands
     for command in sorted(commands):
         line = [sys.executable, "-m", "rota.cli.main", *command.split(), "--help"]

@@ -93,6 +93,10 @@ WRONG: dict[str, list[Any]] = {
     "keep_failed_days": [0, 3651],
     "log_format": ["yaml", "JSON"],
     "log_level": ["trace", "INFO", 10],
+    "metrics_port": [-1, 65_536, "http"],
+    "metrics_host": ["", 0],
+    "metrics_token": ["", " "],
+    "metrics_prefix": ["", "my-rota", "1st", "p" * 42],
     "ffmpeg": ["", 1],
     "exec_addresses": ["", 1, [1]],
     "exec_token": ["", 1],
@@ -111,7 +115,7 @@ def test_each_setting_has_wrong_values_here() -> None:
 def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, value: Any) -> None:
     said = refusal(tmp_path, flags={name: value})
     flag = "--" + name.replace("_", "-")
-    shown = "(hidden)" if name in ("dsn", "exec_token") else repr(value)
+    shown = "(hidden)" if name in ("dsn", "exec_token", "metrics_token") else repr(value)
     assert said.startswith(f"{flag} = {shown} is no good: give ")
     if isinstance(value, str):
         variable = f"ROTA_{name.upper()}"

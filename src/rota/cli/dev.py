@@ -11,7 +11,8 @@ import typer
 
 from rota.app import EMBEDDED, App
 from rota.cli.options import load_app, read_settings
-from rota.cli.worker import KILL_AFTER_S, on_signals, run, supervise, worker_commands
+from rota.cli.scrapes import meters_folder
+from rota.cli.worker import on_signals, run, supervise, worker_commands
 from rota.io import log, migrate
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.terminal import out
@@ -53,8 +54,10 @@ async def _run(app: App, *, address: str, program: str | None, processes: int) -
             out.print("The database of this folder was started by another program, and ends with it.", soft_wrap=True)
         out.print(f"ROTA_DSN='{target.dsn}'", soft_wrap=True)
         if program is not None:
-            commands = worker_commands(program, count=processes, settings=replace(app.settings, dsn=target.dsn))
-            return await supervise(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S)
+            folder = stack.enter_context(meters_folder(app.settings))
+            settings = replace(app.settings, dsn=target.dsn)
+            commands = worker_commands(program, count=processes, settings=settings, meters=folder)
+            return await supervise(app, commands, meters=folder)
         if not shared:
             stopping = asyncio.Event()
             on_signals(stopping.set)

@@ -1,7 +1,6 @@
 """`rota execserver` runs an exec server; `rota config check` says whether configuration files are right."""
 
 import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -60,14 +59,23 @@ def check(config: Config = Path(FILE_NAME)) -> None:
         terminal.write(f"{config}: there is none here; --config FILE names one\n")
         return
     told = _read(config)
-    for setting, kind in (("scratch", "folder"), ("tls_cert", "file"), ("tls_key", "file")):
+    for setting in ("tls_cert", "tls_key"):
         value = getattr(told.server, setting)
-        if value is not None and not (os.path.isdir(value) if kind == "folder" else os.path.isfile(value)):
-            raise SettingsError(f"{config}: server.{setting} names {value}, and there is no such {kind}.")
-    if not os.access(told.server.scratch or tempfile.gettempdir(), os.W_OK):
-        raise SettingsError(f"{config}: the scratch folder cannot be written to.")
+        if value is not None and not os.path.isfile(value):
+            raise SettingsError(f"{config}: server.{setting} names {value}, and there is no such file.")
+    for setting in ("scratch", "state"):
+        value = getattr(told.server, setting)
+        if value is not None and not _could_be_made(Path(value)):
+            raise SettingsError(f"{config}: server.{setting} names {value}, which cannot be a folder to write to.")
     ExecServer.check_listen(told.server.host, told.server.token or settings.exec_token)
     terminal.write(f"{config}: fine, {_summary(told)}\n")
+
+
+def _could_be_made(folder: Path) -> bool:
+    """Whether a folder is there and can be written to, or could be made."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK)
 
 
 def _read(path: Path) -> ExecConfig:

@@ -18,6 +18,7 @@ from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.errors import JobNotFound, SettingsError
 from rota.ids import JobId
 from rota.io import terminal
+from rota.queue.explain import SHORT_ID
 from rota.queue.io.store import Store
 from rota.queue.job import JobFilter, JobRow, State
 from rota.queue.new_job import check_priority, check_times
@@ -26,8 +27,6 @@ from rota.queue.payload import check_text
 app = typer.Typer(help="Look at jobs, and put them right.", no_args_is_help=True, rich_markup_mode=None)
 Ids = Annotated[list[str], typer.Argument(help="Job ids, or their first digits (8 or more).", metavar="ID…")]
 PREFIX_DIGITS_MIN = 8
-SHORT_ID = 18
-"""The characters of an id that a list shows: the time to the microsecond, so they seldom name two jobs."""
 
 
 def _run(work: Callable[[Store], Awaitable[None]], *, dsn: str | None, schema: str | None) -> None:
@@ -44,7 +43,7 @@ def list_jobs(  # noqa: PLR0917 - the options of a command
     state: Annotated[list[State] | None, typer.Option("--state", help="Only this state; may be repeated.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
     older: Annotated[str | None, typer.Option("--older", help="Added longer ago than this: 90s, 15m, 2h, 3d.")] = None,
-    newer: Annotated[str | None, typer.Option("--newer", help="Added within this time.")] = None,
+    newer: Annotated[str | None, typer.Option("--newer", "--since", help="Added within this time.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 20,
     after: Annotated[str | None, typer.Option("--after", help="Go on below this job: the next page.")] = None,
     as_json: Json = False,
@@ -104,7 +103,7 @@ def show(
     """Show jobs whole, with the tries of those that did not simply succeed."""
 
     async def work(store: Store) -> None:
-        rows = [await _find(store, job_id) for job_id in ids]
+        rows = [await find(store, job_id) for job_id in ids]
         tries = await store.tries({row.id for row in rows})
         lines = await store.logs({row.id for row in rows}) if logs else None
         if as_json:
@@ -151,7 +150,7 @@ def retry(  # noqa: PLR0917 - the options of a command
         await (
             retries.retry_many(store, kinds=kind or None, since_s=since_s, yes=yes, as_json=as_json)
             if many
-            else retries.retry_each(store, [(await _find(store, job_id)).id for job_id in ids or ()], as_json=as_json)
+            else retries.retry_each(store, [(await find(store, job_id)).id for job_id in ids or ()], as_json=as_json)
         )
 
     _run(work, dsn=dsn, schema=schema)
@@ -171,7 +170,7 @@ def cancel(  # noqa: PLR0917 - the options of a command
     check_text("--reason", reason)
 
     async def work(store: Store) -> None:
-        found = [(await _find(store, job_id)) for job_id in ids]
+        found = [(await find(store, job_id)) for job_id in ids]
         states = await store.cancel([row.id for row in found], children=children, reason=reason)
         named = {row.id for row in found}
         others = {job_id: state for job_id, state in states.items() if job_id not in named}
@@ -220,7 +219,7 @@ def move(  # noqa: PLR0917 - the options of a command
     check_times(None, delay_s)
 
     async def work(store: Store) -> None:
-        found = [(await _find(store, job_id)) for job_id in ids]
+        found = [(await find(store, job_id)) for job_id in ids]
         states = await store.move([row.id for row in found], priority=priority, delay_s=delay_s)
         if as_json:
             terminal.print_json([{"id": str(row.id), "state": states.get(row.id, row.state)} for row in found])
@@ -238,7 +237,7 @@ def move(  # noqa: PLR0917 - the options of a command
     _run(work, dsn=dsn, schema=schema)
 
 
-async def _find(store: Store, text: str) -> JobRow:
+async def find(store: Store, text: str) -> JobRow:
     """The one job with this id, or whose id begins with these digits."""
     digits = _digits(text)
     rows = await store.show(JobId(UUID(digits.ljust(32, "0"))), JobId(UUID(digits.ljust(32, "f"))), limit=2)

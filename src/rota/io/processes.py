@@ -72,6 +72,11 @@ class ProcessTree:
         return child.pid if child is not None and child.returncode is None else None
 
     @property
+    def pids(self) -> set[int]:
+        """The process ids of all children that run now."""
+        return {child.pid for child in self._children.values() if child.returncode is None}
+
+    @property
     def not_ready(self) -> frozenset[str]:
         """The children that have not said yet, since their last start, that they are ready."""
         return frozenset(self._not_ready)

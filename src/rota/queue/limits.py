@@ -50,6 +50,15 @@ class Limits:
     fair: bool = False
     rate: Rate | None = None
 
+    def said(self) -> dict[str, int | float | bool]:
+        """The same as JSON values, without what is not set: what a server says of a kind, for people."""
+        said: dict[str, int | float | bool | None] = {
+            "fleet": self.fleet, "tenant": self.tenant, "fair": self.fair or None,
+            "rate_count": None if self.rate is None else self.rate.count,
+            "rate_s": None if self.rate is None else self.rate.per_s,
+        }  # fmt: skip
+        return {name: value for name, value in said.items() if value is not None}
+
     @property
     def by_turns(self) -> bool:
         """Whether tenants take turns. With a limit for each they have to: a line that is walked from its start may be

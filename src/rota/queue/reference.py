@@ -667,6 +667,10 @@ class Reference(ReferenceFleet):
         ]
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
 
+    def forever_holder(self, key: str) -> JobId | None:
+        """The job that was added under a forever-scope key, which may be gone."""
+        return self._forever.get(key)
+
     def show(self, lowest: JobId, highest: JobId | None = None, *, limit: int = 10) -> list[JobRow]:
         """Jobs whole, by id, or all whose ids lie from `lowest` to `highest`; newest first."""
         at = self._clock()

@@ -7,9 +7,9 @@ Spec: job queue, "Server roles".
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from rota.ids import Holder
 from rota.queue.periodic import Declared
@@ -33,6 +33,7 @@ class Server:
         settings_digest: equal for servers with equal settings.
         kinds: the kinds that it takes, each with its limit.
         passes: all passes of its program, also those that its role leaves to others.
+        limits: of its kinds, those that hold over all servers: `fleet`, `tenant`, `fair`, `rate_count` and `rate_s`.
     """
 
     holder: Holder
@@ -43,6 +44,7 @@ class Server:
     settings_digest: str
     kinds: Mapping[str, int]
     passes: Mapping[str, Declared]
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

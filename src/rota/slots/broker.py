@@ -172,7 +172,7 @@ class Broker:
             for group in self.groups.values():
                 group.book.weigh(client.number, weight)
         self._clients_count += client.counts
-        self._send(client, self.hello())
+        self._greet(client, self.hello())
         self._hello_later(client, now)
 
     def _said(self, event: Said, now: float) -> None:
@@ -233,7 +233,8 @@ class Broker:
             self._hello_at = None
             hello = self.hello()
             for client in self.clients.values():
-                self._send(client, hello)
+                if client.told != (hello.clients, hello.draining):
+                    self._greet(client, hello)
         while self._offers and self._offers[0][0] <= now:
             _, call = self._offers.popleft()
             if call.state == "offered":
@@ -368,6 +369,10 @@ class Broker:
 
     def _send(self, client: Client, message: ServerMessage) -> None:
         self._out.append(Send(client.number, message))
+
+    def _greet(self, client: Client, hello: messages.Hello) -> None:
+        client.told = (hello.clients, hello.draining)
+        self._send(client, hello)
 
     def _refuse(self, client: Client, code: ErrorCode, job_id: str, message: str) -> None:
         self._send(client, messages.Error(code, message, job_id))

@@ -36,6 +36,7 @@ class Client:
     counts: bool = True
     calls: dict[str, Call] = field(default_factory=dict)
     bad_frames: int = 0
+    told: tuple[int, bool] = (0, False)  # clients and draining, as its newest HELLO says
     gone: bool = False
 
 

@@ -96,3 +96,10 @@ def test_wrong_limits_of_a_handler_are_refused(options: dict[str, Any], said: st
     with pytest.raises(SettingsError) as refused:
         _ = app.handlers
     assert said in str(refused.value)
+
+
+def test_limits_are_said_without_what_is_not_set() -> None:
+    assert Limits().said() == {}
+    assert Limits(fleet=9, tenant=2, fair=True, rate=Rate(5, per_s=60)).said() == {
+        "fleet": 9, "tenant": 2, "fair": True, "rate_count": 5, "rate_s": 60
+    }  # fmt: skip

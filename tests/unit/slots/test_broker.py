@@ -120,9 +120,40 @@ def test_the_first_word_is_hello_and_it_is_said_again_when_it_changes() -> None:
         desk.happens(Connected(client))
     desk.passes(HELLO_EVERY_S)
     assert [hello.clients for hello in desk.heard[1]] == [11], "once for all who came in that time"
+    assert len(desk.heard[11]) == 1, "who came last knows it already"
     desk.happens(Dropped(11))
     desk.passes(HELLO_EVERY_S)
     assert desk.last(1).clients == 10
+
+
+def test_who_looks_in_for_a_moment_is_no_news() -> None:
+    desk = Desk()
+    desk.passes(HELLO_EVERY_S)
+    desk.heard.clear()
+    desk.happens(Connected(3))
+    desk.happens(Dropped(3))
+    desk.passes(HELLO_EVERY_S)
+    assert list(desk.heard) == [3]
+
+
+def test_a_broker_that_is_used_for_long_keeps_nothing() -> None:
+    desk = Desk(3, clients=1)
+    for number in range(3000):
+        client = number + 2
+        desk.happens(Connected(client))
+        desk.wants(client, "a", "b", "c", "d")
+        for job_id in [job_id for of, job_id in desk.offers[-4:] if of == client]:
+            desk.says(client, Job(job_id, Work()) if number % 3 else Decline(job_id))
+        desk.happens(Dropped(client))
+        for job_id in desk.killed:
+            desk.ends(job_id, ended_by="cancelled")
+        desk.killed.clear()
+        desk.offers.clear()
+        desk.passes(0.01)
+    broker = desk.broker
+    assert (broker.in_use, broker.waiting, len(broker.clients), len(broker._running)) == (0, 0, 1, 0)
+    assert len(broker._offers) < 10
+    assert broker.groups["cpu"].book.lines == []
 
 
 def test_nothing_is_said_while_nothing_happens() -> None:
@@ -142,7 +173,7 @@ def test_who_stands_for_the_old_routes_is_no_client_that_counts() -> None:
     desk.happens(Connected(2, counts=False))
     desk.passes(1)
     assert (desk.last(2).clients, desk.last(1).clients) == (1, 1)
-    assert len(desk.heard[1]) == 2, "its coming is no news"
+    assert len(desk.heard[1]) == 1, "its coming is no news"
 
 
 def test_a_free_slot_is_offered_at_once_and_the_rest_is_queued() -> None:

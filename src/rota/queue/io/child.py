@@ -15,6 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Coroutine
+from contextvars import copy_context
 from functools import cache
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from msgspec import structs
 from rota.commands import Commands
 from rota.errors import PayloadError, SettingsError
 from rota.ids import BatchId
-from rota.io import log
+from rota.io import log, tracing
 from rota.io.clock import lease_clock
 from rota.io.kill import kill_own_tree
 from rota.queue import dispatcher
@@ -257,7 +258,9 @@ def _run(order: Run, host: Host) -> Ended:
     except PayloadError as error:
         return Ended(error=str(error), final=True)
     try:
-        returned = handler.call(Context(order.job(), payload, host=host), payload)
+        variables = copy_context()
+        tracing.stand_in(order.trace, variables)
+        returned = variables.run(handler.call, Context(order.job(), payload, host=host), payload)
     except Yielded:
         return outcome_message(Yield())
     except BaseException as error:

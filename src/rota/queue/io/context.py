@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeVar, Unpack
 from rota.commands import Args, Call, Commands, Completed, Options, Run, Stdin
 from rota.errors import EnqueueError, LeaseLost
 from rota.ids import JobId
+from rota.io import tracing
 from rota.io.commands import run_whole
 from rota.queue.io.finishing import Ending, FinishWith
 from rota.queue.io.job_events import JobEvents, job_events
@@ -156,6 +157,7 @@ class Context:
         job = describe(
             name, payload, known=name == self.job.kind, priority=priority, tenant=tenant, dedupe=dedupe,
             run_after=run_after, delay_s=delay_s, max_tries=max_tries, parent=self.job.id if child else None,
+            trace=tracing.current(),
         )  # fmt: skip
         if len(self._host.follow_ups) >= FOLLOW_UPS_MAX:
             raise EnqueueError(

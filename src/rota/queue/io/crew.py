@@ -19,6 +19,7 @@ from msgspec import structs
 from rota.commands import Commands
 from rota.errors import NotNow, PayloadError, RotaError
 from rota.ids import BatchId, JobId
+from rota.io import tracing
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.lease import Lease, Loss
@@ -32,6 +33,7 @@ from rota.queue.io.context import Yielded
 from rota.queue.io.heart import FENCE_WAIT_S, Last
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
+from rota.queue.io.metering import Metering
 from rota.queue.io.running import KILL_GRACE_S, Running, Stopped, Written, run_in_child
 from rota.queue.io.store import Store
 from rota.queue.job import ClaimedJob, Finish, Full, HandlerOutcome, Outcome, State, Yield
@@ -66,6 +68,7 @@ class Crew:
         cancel_grace_s: how long a job that somebody cancelled may take to stop.
         ended: told of a job's end: its kind, and what to write; None where the lease is gone.
         lost: told of runs that ended after their leases were lost, and when they ended.
+        metering: counts, if anybody does.
         commands: gives whoever runs commands for the handlers; None where nobody does.
     """
 
@@ -80,6 +83,7 @@ class Crew:
         cancel_grace_s: float,
         ended: Callable[[str, Write | None], None],
         lost: Callable[[Lease, float], None],
+        metering: Metering | None = None,
         commands: Callable[[], Commands] | None = None,
     ) -> None:
         self._handlers = handlers
@@ -88,6 +92,8 @@ class Crew:
         self._ended = ended
         self._lines = lines
         self._lost = lost
+        self._metering = metering
+        self._tracer = tracing.tracer()
         self._commands = commands
         self._store = store
         self._schema = store.database.target.schema
@@ -153,6 +159,8 @@ class Crew:
         if running.loss is None:
             running.loss = loss
             log.warning(LOSS_WORDS[loss], job_id=str(lease.job_id), kind=running.job.kind, epoch=lease.epoch)
+            if self._metering is not None and loss is not Loss.STALLED:
+                self._metering.meters.lost(loss)
         running.stop()
 
     def cancel(self, job_id: JobId) -> None:
@@ -216,11 +224,12 @@ class Crew:
             if job.lease == stuck and running.cancel_asked:
                 last.finishes.append(Finish(job.lease, Outcome.CANCELLED, how=TryEnd.FENCED))
             elif job.lease == stuck:
-                last.finishes.append(
-                    dispatcher.could_not_stop(
-                        job, kind=running.handler.kind, random=self._random, gone_in_s=FENCE_WAIT_S
-                    )
+                finish = dispatcher.could_not_stop(
+                    job, kind=running.handler.kind, random=self._random, gone_in_s=FENCE_WAIT_S
                 )
+                last.finishes.append(finish)
+                if self._metering is not None:
+                    self._metering.fenced(job.kind, failed=finish.outcome is Outcome.FAILED)
             else:
                 last.releases.append(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
         return last
@@ -235,18 +244,23 @@ class Crew:
             task.add_done_callback(self._tasks.discard)
 
     async def _work_off(self) -> None:
-        task, line, turn_ends = asyncio.current_task(), self._line, lease_clock() + TURN_S
+        task, line, began = asyncio.current_task(), self._line, lease_clock()
         assert task is not None, "this is a task"
+        turn_ends = began + TURN_S
         while line:
             running = line.popleft()
             running.task = task
-            now = await self._run(running)
+            ended = await self._run(running)
+            if self._metering is not None:
+                self._metering.ran(running.job.kind, ended - began)
+            began = ended
             while task.cancelling():
                 # The order was for that job; the task goes on with the next.
                 task.uncancel()
-            if now > turn_ends:
+            if ended > turn_ends:
                 await asyncio.sleep(0)
-                turn_ends = lease_clock() + TURN_S
+                began = lease_clock()
+                turn_ends = began + TURN_S
 
     async def _run(self, running: Running) -> float:
         """Runs one job. Returns: the clock at its end."""
@@ -274,12 +288,25 @@ class Crew:
                 self._lines.close(lease)
                 if running.held.deadline == 0.0:
                     self._lost(lease, ended_at)
+            if running.span is not None:
+                self._end_span(running.span, write)
             if write is None:
                 self._leases.drop([lease])
             self._ended(running.job.kind, write)
             if not self._running:
                 self._idle.set()
         return now
+
+    def _begin_span(self, tracer: tracing.Tracer, job: ClaimedJob) -> tracing.RunSpan:
+        facts: dict[str, str | int] = {"messaging.message.id": str(job.id), "rota.epoch": job.lease.epoch}
+        return tracer.begin(job.kind, traceparent=job.trace, tries=job.tries, facts=facts)
+
+    def _end_span(self, span: tracing.RunSpan, write: Write | None) -> None:
+        if isinstance(write, Finish):
+            went_wrong = write.outcome in (Outcome.FAILED, Outcome.RETRY)
+            span.end(write.outcome, error=(write.error or "") if went_wrong else None)
+        else:
+            span.end("lost" if write is None else "returned", error="The lease was lost" if write is None else None)
 
     async def _outcome(self, running: Running) -> Write | None:
         job, handler = running.job, running.handler
@@ -292,16 +319,18 @@ class Crew:
             )
             return dispatcher.give_back_unbegun(job, kind=handler.kind)
         running.started = True
+        running.span = None if self._tracer is None else self._begin_span(self._tracer, job)
         if handler.kind.isolation == "process":
             return await self._child_outcome(running)
         try:
             payload = handler.decode(job.payload)
         except PayloadError as error:
             return dispatcher.unfit(job, error)
+        variables = copy_context()
+        if running.span is not None:
+            running.span.around(variables)
         try:
-            returned = await running.call(
-                payload, variables=copy_context(), threads=self._threads, waits=self._add_task
-            )  # fmt: skip
+            returned = await running.call(payload, variables=variables, threads=self._threads, waits=self._add_task)
         except (asyncio.CancelledError, Stopped):
             return self._stopped(running)
         except Yielded:
@@ -344,7 +373,7 @@ class Crew:
             ended = await run_in_child(running, self._children)
         except (asyncio.CancelledError, ChildDied) as error:
             if running.must_stop():
-                return self._stopped(running)
+                return self._stopped(running, killed=isinstance(error, ChildDied))
             ended = Ended(error=str(error) or "The job was cancelled by its worker")
         running.follow_ups = ended.follow_ups
         if ended.written:
@@ -358,7 +387,9 @@ class Crew:
             )  # fmt: skip
         return dispatcher.settle_child(job, kind=kind, ended=ended, random=self._random)
 
-    def _stopped(self, running: Running) -> Write | None:
+    def _stopped(self, running: Running, *, killed: bool = False) -> Write | None:
+        if self._metering is not None and running.loss is Loss.STALLED:
+            self._metering.meters.stalled(running.job.kind, how="killed" if killed else "stopped")
         return dispatcher.stopped(
             running.job,
             kind=running.handler.kind,

@@ -37,7 +37,8 @@ class Fleet(Statements):
         await self._fetch(
             "serve.sql", server.holder, server.host, server.pid, server.version, server.role, server.settings_digest,
             json.dumps(dict(server.kinds)), json.dumps(dict(running)),
-            json.dumps({name: asdict(declared) for name, declared in server.passes.items()}), draining, stale_s, now,
+            json.dumps({name: asdict(declared) for name, declared in server.passes.items()}), draining,
+            json.dumps(dict(server.limits)), stale_s, now,
         )  # fmt: skip
 
     async def leave(self, holder: Holder) -> None:
@@ -113,7 +114,7 @@ class Fleet(Statements):
 def _server(row: Mapping[str, Any]) -> ServerRow:
     values = dict(row)
     values["holder"] = Holder(values["holder"])
-    for name in ("kinds", "running"):
+    for name in ("kinds", "running", "limits"):
         values[name] = json.loads(values[name])
     values["passes"] = {name: Declared(**declared) for name, declared in json.loads(values["passes"]).items()}
     return ServerRow(**values)

@@ -13,12 +13,13 @@ from concurrent.futures import Executor
 from contextvars import Context as Variables
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.commands import Commands
 from rota.errors import LeaseLost, SettingsError
 from rota.ids import BatchId
 from rota.io.clock import lease_clock
+from rota.io.tracing import RunSpan
 from rota.lease import Held, Loss
 from rota.queue.child_messages import Closing, Ended, Moved, Said, Target, Until, Waiting, frame, run_message
 from rota.queue.handler import Handler
@@ -71,6 +72,7 @@ class Running:
         kill_after_s: how long its child process may take to stop.
         stop_seen_at: when the event loop last took up an order to stop it; the heart reads whether the loop lives.
         task: the task that steps it now.
+        span: its try in the program's traces, if that has any.
     """
 
     __slots__ = (
@@ -90,6 +92,7 @@ class Running:
         "killed",
         "loss",
         "schema",
+        "span",
         "started",
         "stop_seen_at",
         "task",
@@ -126,6 +129,7 @@ class Running:
         self.started = False
         self.stop_seen_at: float | None = None
         self.task: asyncio.Task[None] | None = None
+        self.span: RunSpan | None = None
         self.yield_asked = False
         self.follow_ups: Sequence[NewJob] = ()
         self.written: Written | None = None
@@ -263,7 +267,8 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     telling: asyncio.Task[None] | None = None
     try:
         target = target_of(running.handler.function)
-        order = run_message(running.job, target, deadline=running.held.deadline, schema=running.schema)
+        job = running.job if running.span is None else structs.replace(running.job, trace=running.span.traceparent)
+        order = run_message(job, target, deadline=running.held.deadline, schema=running.schema)
         await child.send(frame(order))
         telling = asyncio.create_task(_tell_deadlines(running.held, child))
         while True:

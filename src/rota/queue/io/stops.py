@@ -6,6 +6,7 @@ holder stops in time, so the figure has to stay 0. A word that cannot be said fo
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from rota.errors import RotaError
@@ -32,14 +33,16 @@ class Stops:
     Args:
         store: where to say it.
         holder: who says it.
+        overlapped: told of seconds of overlap, for metrics.
 
     Attributes:
         overlap_seconds_total: how long runs of this process went on beside runs of the same job by other holders.
         told: how many runs the database has noted.
     """
 
-    def __init__(self, store: Store, *, holder: Holder) -> None:
+    def __init__(self, store: Store, *, holder: Holder, overlapped: Callable[[float], None] | None = None) -> None:
         self._store = store
+        self._overlapped = overlapped
         self._holder = holder
         self._pending: dict[Lease, float] = {}
         self._news = asyncio.Event()
@@ -83,6 +86,8 @@ class Stops:
                 self.told += 1
                 if overlap_s > 0:
                     self.overlap_seconds_total += overlap_s
+                    if self._overlapped is not None:
+                        self._overlapped(overlap_s)
                     log.error(
                         "a run went on beside another of its job", job_id=str(lease.job_id), epoch=lease.epoch,
                         overlap_s=round(overlap_s, 3),

@@ -22,13 +22,13 @@ from typing import Final
 
 from rota.commands import Commands
 from rota.errors import DatabaseAway, RotaError
-from rota.ids import Holder, new_holder
+from rota.ids import Holder, JobId, new_holder
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
 from rota.io.cpus import cpu_count
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
-from rota.lease import Lease
+from rota.lease import Lease, Loss
 from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
@@ -39,11 +39,13 @@ from rota.queue.io.crew import Crew
 from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, Heart, Last
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
+from rota.queue.io.metering import Metering
 from rota.queue.io.pruner import Pruner
 from rota.queue.io.registry import Registry
 from rota.queue.io.stops import Stops
 from rota.queue.io.store import BATCHES_MAX, Store
 from rota.queue.io.wakeup import Wakeup
+from rota.queue.io.watch import Watch
 from rota.queue.job import Ask, ClaimedJob, Finish, Release, State
 from rota.queue.pause import paused_of
 from rota.queue.periodic import Declared
@@ -83,6 +85,8 @@ class WorkerOptions:
     cancel_grace_s: float = 10.0
     ends_process: bool = False
     """The process is the worker's own and ends right after `run`: threads that do not stop end with it."""
+    metering: Metering | None = None
+    """What counts; nothing is counted without it."""
     role: str = ALL_ROLES
     settings_digest: str = ""
     passes: Mapping[str, Declared] = field(default_factory=dict)
@@ -131,17 +135,21 @@ class Worker:
             self.holder, host, os.getpid(), __version__, self._options.role, self._options.settings_digest,
             kinds={name: handler.kind.limit for name, handler in handlers.items() if handler.kind.limit},
             passes=self._options.passes,
+            limits={name: handler.kind.limits.said() for name, handler in handlers.items() if handler.kind.limits},
         )  # fmt: skip
         self._registry = Registry(self._store, server, random=self._random)
         self._leases = GuardedBook()
         self._lines = JobLines(self._store, random=self._random)
-        self.stops = Stops(self._store, holder=self.holder)
+        self.stops = Stops(self._store, holder=self.holder, overlapped=self._on_overlap)
         self.ends: Counter[TryEnd] = Counter()
+        self._metering = self._options.metering
         self._crew = Crew(
             handlers, leases=self._leases, lines=self._lines, random=self._random, store=self._store,
-            cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended, commands=commands,
-            lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
+            cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended, metering=self._metering,
+            commands=commands, lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
         )  # fmt: skip
+        self._ending: dict[JobId, str] = {}
+        """The kinds of jobs whose ends are on their way to the database."""
         self._completer = Completer(self._store, written=self._on_written, random=self._random)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kick = asyncio.Event()
@@ -205,6 +213,8 @@ class Worker:
         if self._target.pooler == "none":
             wakeup = Wakeup(self._target, heard=self._on_heard, connected=self._kick_all, random=self._random)
             loops.append(asyncio.create_task(wakeup.run()))
+        if self._metering is not None:
+            loops.append(asyncio.create_task(self._metering.run(Watch(self._database).clock_ahead_s)))
         log.info("worker started", holder=self.holder, kinds=len(self._handlers), database=self._target.shown)
         try:
             await self._stopping.wait()
@@ -276,6 +286,8 @@ class Worker:
             self._more.update(ask.kind for ask in asks)
             raise
         self.ready.set()
+        if self._metering is not None:
+            self._metering.claimed(claimed, took_s=lease_clock() - sent_at)
         if claimed:
             self._slots.took(claimed)
             self._crew.start(claimed, sent_at=sent_at)
@@ -412,8 +424,12 @@ class Worker:
         ended = await self._store.sweep(grace_s=self._unanswered_s)
         self._claims.returned(swept.kind for swept in ended)
         for swept in ended:
-            facts = {"job_id": str(swept.lease.job_id), "kind": swept.kind, "holder": swept.holder}
+            facts = {
+                "job_id": str(swept.lease.job_id), "kind": swept.kind, "epoch": swept.lease.epoch,
+                "holder": swept.holder,
+            }  # fmt: skip
             if swept.state is State.FAILED:
+                self._count_failure(swept.kind)
                 log.warning("job failed: its lease ran out on its last try", **facts)
             else:
                 log.warning("lease ran out", state=swept.state.value, **facts)
@@ -432,6 +448,7 @@ class Worker:
     def _on_ended(self, kind: str, write: Write | None) -> None:
         self._slots.left(kind)
         if write is not None:
+            self._ending[write.lease.job_id] = kind
             self._completer.add(write)
             if isinstance(write, Release) and write.wait_s is None:
                 self._claims.returned([kind])
@@ -448,10 +465,17 @@ class Worker:
         for write, state in written:
             if write.how is not None:
                 self.ends[write.how] += 1
+            kind = self._ending.pop(write.lease.job_id, "")
             if state is State.FAILED and isinstance(write, Finish):
-                log.warning("job failed", job_id=str(write.lease.job_id), error=write.error)
+                self._count_failure(kind)
+                log.warning("job failed", job_id=str(write.lease.job_id), kind=kind, error=write.error)
             if state is None:
-                log.warning("job lost its lease to another server; stopped here", job_id=str(write.lease.job_id))
+                if self._metering is not None:
+                    self._metering.meters.lost(Loss.TAKEN)
+                log.warning(
+                    "job lost its lease to another server; stopped here",
+                    job_id=str(write.lease.job_id), kind=kind, epoch=write.lease.epoch,
+                )  # fmt: skip
                 ended_at = self._leases.ended_at(write.lease)
                 if ended_at is not None:
                     self.stops.add(write.lease, stopped_at=ended_at)
@@ -462,6 +486,14 @@ class Worker:
             self._after_ends.clear()
         if self._claims_again():
             self._kick.set()
+
+    def _count_failure(self, kind: str) -> None:
+        if self._metering is not None:
+            self._metering.meters.failed(kind)
+
+    def _on_overlap(self, overlap_s: float) -> None:
+        if self._metering is not None:
+            self._metering.meters.overlap_s += overlap_s
 
     # Stopping
 

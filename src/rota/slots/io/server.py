@@ -41,6 +41,8 @@ FLUSH_S: Final = 2.0
 FRAMES_IN_A_ROW: Final = 64
 """After so many frames of one client others get their turn."""
 BACKLOG: Final = 2048
+CLIENTS_MAX: Final = 5000
+"""Connections at once: each takes a descriptor and some 30 KB, and many systems allow 20,000 descriptors."""
 
 log = get_logger("rota.execserver")
 
@@ -229,6 +231,8 @@ class ExecServer:
 
     async def _broker_session(self, websocket: WebSocket) -> None:
         refusal = self.refusal(websocket)
+        if refusal is None and len(self._sessions) >= CLIENTS_MAX:
+            refusal = PlainTextResponse("Too many clients are connected; try again later.\n", 503)
         if refusal is not None:
             await websocket.send_denial_response(refusal)
             return
