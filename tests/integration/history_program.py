@@ -26,8 +26,10 @@ def talk(ctx: rota.Context, order: Order) -> None:
             for number in range(LOG_LINES_MAX + 50):
                 ctx.log.info("line", number=number)
         case "listen":
+            ctx.log.info("began")
             while not ctx.should_stop:
                 time.sleep(0.01)
         case "deaf":
+            ctx.log.info("began")
             while True:
                 time.sleep(1)

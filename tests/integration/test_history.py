@@ -128,16 +128,23 @@ async def test_a_coroutine_that_stalls_is_stopped(bench: Bench) -> None:
         assert "made no progress" in (one.error or "")
 
 
-async def test_a_child_that_does_not_listen_is_killed_and_one_that_does_is_stopped(bench: Bench) -> None:
-    bench.app.job("talk", isolation="process", lease_s=2.0, heartbeat_s=0.5, max_tries=1)(talk)
-    async with working(bench.app) as worker:
-        deaf = await bench.app.enqueue("talk", Order("deaf"))
-        listening = await bench.app.enqueue("talk", Order("listen"))
-        await bench.ends(deaf)
-        await bench.ends(listening)
+async def test_a_child_that_does_not_listen_is_killed_and_one_that_does_is_stopped(migrated_dsn: str) -> None:
+    app = rota.App(settings=Settings(dsn=migrated_dsn, poll_s=0.05, stop_grace_s=0, cancel_grace_s=3))
+    app.job("talk", isolation="process", lease_s=60.0)(talk)
+    bench = Bench(app, await app.store())
+    async with working(app) as worker:
+        deaf, listening = await app.enqueue("talk", Order("deaf")), await app.enqueue("talk", Order("listen"))
+        for job in (deaf, listening):
+            async with asyncio.timeout(WAIT_S):
+                while not await bench.lines(job):
+                    await asyncio.sleep(0.01)
+            await app.cancel(job.id)
+        for job in (deaf, listening):
+            assert (await bench.ends(job)).state is State.CANCELLED
         assert [one.ended for one in await bench.tries(deaf)] == ["killed"]
         assert [one.ended for one in await bench.tries(listening)] == ["stopped"]
         assert dict(worker.ends) == {"killed": 1, "stopped": 1}
+    await app.stop()
 
 
 # When runs really stopped
