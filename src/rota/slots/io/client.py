@@ -422,7 +422,11 @@ class SlotClient:
             self._numbers += 1
             number = self._numbers
             site.legacy = LegacyLink(
-                number, site.address, token=self._options.token, heard=lambda said: self._hear(number, said)
+                number,
+                site.address,
+                token=self._options.token,
+                tls=self._options.tls,
+                heard=lambda said: self._hear(number, said),
             )
             self._opening = asyncio.get_running_loop().create_task(self._announce_legacy(site, site.legacy))
         self._changed()

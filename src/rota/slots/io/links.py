@@ -129,7 +129,8 @@ class SocketLink:
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         async with asyncio.timeout(OPEN_TIMEOUT_S):
             socket = await connect(
-                self.address.broker_url, additional_headers=headers, ssl=self._tls if self.address.tls else None,
+                self.address.broker_url, additional_headers=headers,
+                ssl=(self._tls or True) if self.address.tls else None,
                 compression=None, proxy=None, max_size=TAKES_BYTES_MAX, user_agent_header=None,
                 ping_interval=PING_EVERY_S, ping_timeout=PING_TIMEOUT_S,
                 open_timeout=None, close_timeout=CLOSE_TIMEOUT_S,
