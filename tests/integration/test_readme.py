@@ -352,7 +352,11 @@ def test_commands_exist() -> None:
 
 # Tables
 
-OTHERWISE_SET: Final = {"limits": "ROTA_LIMIT_<KIND>", "roles": "only in the file"}
+OTHERWISE_SET: Final = {
+    "limits": "ROTA_LIMIT_<KIND>",
+    "fleet_limits": "ROTA_FLEET_LIMIT_<KIND>",
+    "roles": "only in the file",
+}
 """Settings without a variable of their own name."""
 
 
