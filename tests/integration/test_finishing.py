@@ -31,6 +31,9 @@ class Ending:
     def closing(self) -> bool:
         return True
 
+    def takes(self, finish: Finish) -> bool:
+        return False
+
     def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
         self.said.append(sure)
 

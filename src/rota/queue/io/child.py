@@ -41,7 +41,7 @@ from rota.queue.child_messages import (
 )
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io.context import Context, Yielded
-from rota.queue.job import HandlerOutcome, NewJob, Yield
+from rota.queue.job import Finish, HandlerOutcome, NewJob, Yield
 from rota.queue.kind import Kind
 from rota.queue.payload import encode
 
@@ -83,6 +83,10 @@ class Host:
             return False
         self.send(Closing())
         return True
+
+    def takes(self, finish: Finish) -> bool:
+        """Nothing: the queue is in the database."""
+        return False
 
     def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
         """Notes that the handler has written the job's success."""

@@ -26,7 +26,7 @@ from rota.queue.handler import Handler
 from rota.queue.io.children import Child, Children
 from rota.queue.io.context import Context
 from rota.queue.io.leases import GuardedBook
-from rota.queue.job import ClaimedJob, NewJob
+from rota.queue.job import ClaimedJob, Finish, NewJob
 
 LOOK_S: Final = 0.2
 """How often a thread that waits for a command looks whether its job must stop."""
@@ -178,6 +178,10 @@ class Running:
     def closing(self) -> bool:
         """Renews the lease no more, because the handler writes the job's end; False if it may not."""
         return not self.must_stop() and self._leases.close(self.job.lease)
+
+    def takes(self, finish: Finish) -> bool:
+        """Nothing: the queue is in the database."""
+        return False
 
     def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
         """Notes that the handler has written the job's success."""
