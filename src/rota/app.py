@@ -79,9 +79,7 @@ class App:
         self._embedded: EmbeddedPostgres | None = None
         self._exec_servers: ExecServers | None = None
         self._starting = asyncio.Lock()
-        self._own_desk = DatabaseDesk(
-            self.database, target=lambda: self.target, schema=lambda: self.settings.schema
-        )  # fmt: skip
+        self._own_desk = DatabaseDesk(self.database, target=lambda: self.target, schema=lambda: self.settings.schema)
         self._desk: Desk = self._own_desk
         self.sync = SyncApp(self)
 
@@ -119,6 +117,8 @@ class App:
         exec: Sequence[str] = (),
         ends_alone: bool = False,
         payload: Any = Any,
+        keep_s: float | None = None,
+        keep_failed_s: float | None = None,
         role: str | None = None,
     ) -> Callable[[Function], Function]: ...
 
@@ -141,6 +141,8 @@ class App:
         exec: Sequence[str] = (),
         ends_alone: bool = False,
         payload: Any = Any,
+        keep_s: float | None = None,
+        keep_failed_s: float | None = None,
         role: str | None = None,
     ) -> Any:
         """Makes a function the handler of a kind; the function itself stays as it is.
@@ -165,6 +167,8 @@ class App:
                 more than this worker's share of their slots.
             ends_alone: each end is a commit of its own, not one of a batch: it is durable sooner, and costs more.
             payload: the type to decode into; else the annotation of the second parameter.
+            keep_s: how long its ended jobs stay, in seconds; else as the settings say.
+            keep_failed_s: the same for its failed ones, which never go before the others.
             role: the servers that take it, besides those with the role `all`; else `default`.
 
         Raises: SettingsError if two functions want the same kind; other faults show when the app is first used.
@@ -184,6 +188,7 @@ class App:
                 {
                     "limit": limit, "lease_s": lease_s, "heartbeat_s": heartbeat_s, "max_tries": max_tries,
                     "retry": retry, "isolation": isolation, "ends_alone": ends_alone, "payload_type": payload,
+                    "keep_s": keep_s, "keep_failed_s": keep_failed_s,
                     "limits": Limits(fleet_limit, tenant_limit, fair, rate), "urgent_priority": urgent_priority,
                     "exec": (exec,) if isinstance(exec, str) else tuple(exec),
                     "role": role,
@@ -365,6 +370,7 @@ class App:
 
     async def stop(self) -> None:
         """Closes what was opened."""
+        await self._own_desk.stop()
         if self._exec_servers is not None:
             await self._exec_servers.stop()
         database, self._database = self._database, None
@@ -555,6 +561,19 @@ class App:
         asked = await self._desk.asked()
         return (await asked.move([job_id], priority=priority, run_after=run_after, delay_s=delay_s)).get(job_id)
 
+    async def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
+        """Waits until a job has ended, and gives its result.
+
+        Args:
+            job: its id, or what `enqueue` returned. An enqueue on a connection of yours has to be committed.
+            timeout_s: how long to wait at most; 0 only looks, None waits for as long as it takes.
+
+        Returns: what the handler returned, as JSON values; None if that was nothing.
+
+        Raises: JobFailed or JobCancelled with the reason; ResultTimeout; JobNotFound; DatabaseError.
+        """
+        return await self._desk.result(job.id if isinstance(job, Enqueued) else job, timeout_s=timeout_s)
+
     # Looking
 
     async def admin_jobs(self, viewer: Viewer) -> dict[str, Any]:
@@ -673,6 +692,7 @@ class App:
                 poll_s=settings.poll_s,
                 stop_grace_s=settings.stop_grace_s,
                 keep_s=settings.keep_days * 86_400,
+                keep_failed_s=settings.keep_failed_days * 86_400,
                 job_pool_size=settings.job_pool_size,
                 cancel_grace_s=settings.cancel_grace_s,
                 ends_process=ends_process,
@@ -747,3 +767,10 @@ class SyncApp:
         """Adds many jobs as one batch, in the transaction of `conn`; see `App.enqueue_batch`."""
         follow_up = None if then is None else self._app._follow_up(then)
         return self._app._desk.enqueue_batch_sync(jobs, then=follow_up, conn=conn)
+
+    def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
+        """Waits until a job has ended, and gives its result; see `App.result`. It opens a connection of its own.
+
+        Raises: as `App.result`; RotaError where an event loop runs in this thread, which this would block.
+        """
+        return self._app._desk.result_sync(job.id if isinstance(job, Enqueued) else job, timeout_s=timeout_s)

@@ -8,6 +8,7 @@ a text block right below it is what it prints. Every other Python block has to c
 import ast
 import asyncio
 import inspect
+import json
 import os
 import re
 import shlex
@@ -289,8 +290,11 @@ def test_the_grants_are_enough(granted: Callable[[str], str], tmp_path: Path, ps
         (tmp_path / "greet.py").write_text(greet.text)
         worker.start_worker("rota worker greet:app")
         worker.settle()
-        listed = Place(tmp_path, granted("rota_reader")).run("rota jobs list --json")
+        reader = Place(tmp_path, granted("rota_reader"))
+        listed = reader.run("rota jobs list --json")
+        shown = reader.run(f"rota jobs show --logs --json {json.loads(listed)['jobs'][0]['id']}")
     assert listed.count('"state": "done"') == 3
+    assert '"tries_kept": []' in shown and '"logs": []' in shown
 
 
 # Blocks that are no programs

@@ -10,9 +10,11 @@ from uuid import UUID
 
 from msgspec import structs
 
+from rota.errors import ResultTimeout
 from rota.ids import BatchId, JobId
 from rota.queue.io.desk import Asked
-from rota.queue.job import BatchStatus, Enqueued, EnqueuedBatch, NewJob, State
+from rota.queue.io.results import result_of
+from rota.queue.job import ENDED, BatchStatus, Enqueued, EnqueuedBatch, NewJob, State
 from rota.queue.pause import Pause, PauseScope
 from rota.queue.reference import Reference
 
@@ -40,6 +42,20 @@ class MemoryDesk:
     async def asked(self) -> Asked:
         """It answers itself."""
         return self
+
+    async def result(self, job_id: JobId, *, timeout_s: float | None) -> Any:
+        """The result of a job that has ended; one that has not will not end while somebody waits."""
+        return self.result_sync(job_id, timeout_s=timeout_s)
+
+    def result_sync(self, job_id: JobId, *, timeout_s: float | None) -> Any:
+        """The same."""
+        answer = self._reference.results([job_id]).get(job_id)
+        if answer is not None and answer.state not in ENDED:
+            raise ResultTimeout(
+                f"Job {job_id} is {answer.state}, and nothing runs by itself in memory: `await queue.drain()` first, "
+                "or use in_memory(app, runs_at_once=True)."
+            )
+        return result_of(job_id, answer)
 
     # Adding
 

@@ -5,14 +5,17 @@ a queue in memory in its place with `App.use_queue` (see `rota.testing`); nothin
 desk holds no rules: jobs come to it described and checked.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from rota.errors import RotaError
 from rota.ids import BatchId, JobId
 from rota.io import migrate
 from rota.io.postgres import Database, Target, statement
 from rota.queue.io import batches, bulk, callers
+from rota.queue.io.results import Results
 from rota.queue.io.store import Store, many_jobs, one_job
 from rota.queue.job import BatchStatus, Enqueued, EnqueuedBatch, NewJob, State
 from rota.queue.pause import Pause, PauseScope
@@ -61,6 +64,14 @@ class Desk(Protocol):
         """Who answers for what is there."""
         ...
 
+    def result(self, job_id: JobId, *, timeout_s: float | None) -> Awaitable[Any]:
+        """The result of a job, once it has ended."""
+        ...
+
+    def result_sync(self, job_id: JobId, *, timeout_s: float | None) -> Any:
+        """The same for a program without asyncio."""
+        ...
+
     def enqueue(self, job: NewJob, *, conn: Any) -> Awaitable[Enqueued]:
         """Adds one job."""
         ...
@@ -101,15 +112,48 @@ class DatabaseDesk:
         self._database = database
         self._target = target
         self._schema = schema
+        self._results: Results | None = None
 
     async def start(self) -> None:
         """Opens the database and checks that its schema is this program's."""
         await self._database()
         await migrate.require_current(self._target())
 
+    async def stop(self) -> None:
+        """Tells who waits for results that the program stops."""
+        results, self._results = self._results, None
+        if results is not None:
+            await results.stop()
+
     async def asked(self) -> Store:
         """The store of the app's own pool."""
         return Store(await self._database())
+
+    async def result(self, job_id: JobId, *, timeout_s: float | None) -> Any:
+        """Waits for a job's end, with one question at a time for all that are waited for."""
+        if self._results is None:
+            self._results = Results((await self.asked()).results)
+        return await self._results.wait(job_id, timeout_s=timeout_s)
+
+    def result_sync(self, job_id: JobId, *, timeout_s: float | None) -> Any:
+        """The same on a connection of its own.
+
+        Raises: RotaError where an event loop runs in this thread.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self._result_alone(job_id, timeout_s))
+        raise RotaError("An event loop runs in this thread: use `await app.result(…)`, which does not block it.")
+
+    async def _result_alone(self, job_id: JobId, timeout_s: float | None) -> Any:
+        database = Database(self._target(), size=1)
+        results = Results(Store(database).results)
+        try:
+            return await results.wait(job_id, timeout_s=timeout_s)
+        finally:
+            await results.stop()
+            await database.stop()
 
     async def enqueue(self, job: NewJob, *, conn: Any) -> Enqueued:
         """Adds one job, in the caller's transaction or in one of its own."""
