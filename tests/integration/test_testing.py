@@ -1,0 +1,158 @@
+"""`rota.testing` against a real database, and its fixtures in a real run of pytest."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+import rota
+from rota.settings import Settings
+from rota.testing import (
+    assert_enqueued_on,
+    assert_enqueued_on_sync,
+    assert_not_enqueued_on,
+    assert_not_enqueued_on_sync,
+    drain,
+)
+from tests.integration.callers_libraries import CALLERS, Caller
+from tests.integration.test_readme import ROOT, blocks_of
+
+
+@pytest.fixture
+async def app(migrated_dsn: str) -> AsyncIterator[rota.App]:
+    async with rota.App(settings=Settings(dsn=migrated_dsn)) as made:
+        yield made
+
+
+async def test_drain_runs_all_that_is_due_and_what_follows(app: rota.App) -> None:
+    ran: list[str] = []
+
+    @app.job
+    async def part(ctx: rota.Context, n: int) -> None:
+        ran.append(f"part {n}")
+        if n == 0:
+            ctx.enqueue(part, 5)
+
+    @app.job
+    async def whole(ctx: rota.Context) -> None:
+        ran.append("whole")
+
+    @app.job
+    async def held(ctx: rota.Context) -> None: ...
+
+    await app.enqueue_batch([app.new(part, n) for n in range(3)], then=(whole, {}))
+    later = await app.enqueue(part, 9, delay_s=3600)
+    await app.enqueue("of another program")
+    await app.pause(held)
+    await app.enqueue(held)
+    await drain(app)
+    assert sorted(ran) == ["part 0", "part 1", "part 2", "part 5", "whole"]
+    await drain(app)
+    with pytest.raises(rota.ResultTimeout):
+        await app.result(later, timeout_s=0)
+
+
+async def test_drain_says_what_does_not_end(app: rota.App) -> None:
+    @app.job
+    async def endless(ctx: rota.Context) -> None:
+        await asyncio.Event().wait()
+
+    app.override(stop_grace_s=0)
+    job = await app.enqueue(endless)
+    with pytest.raises(AssertionError, match=f"still due or running after 0.2 s: endless {job.id} "):
+        await drain(app, timeout_s=0.2)
+
+
+@pytest.fixture(params=CALLERS, ids=lambda library: library.__name__)
+def caller(request: pytest.FixtureRequest, migrated_dsn: str) -> Iterator[Caller]:
+    made: Caller = request.param(migrated_dsn)
+    yield made
+    made.close()
+
+
+def test_what_was_added_is_seen_on_the_callers_connection(caller: Caller) -> None:
+    caller.begin()
+    caller.execute(
+        """SELECT id FROM rota.enqueue('greet', '"text"', tenant => 'acme', priority => 3, delay_s => 60,
+           dedupe_key => 'ada', dedupe_scope => 'open')"""
+    )
+    if caller.is_async:
+
+        async def look() -> None:
+            (found,) = await assert_enqueued_on(
+                caller.conn, "greet", count=1, payload="text", tenant="acme", delay_s=60
+            )
+            assert (found.priority, found.dedupe_key, found.state) == (3, "ada", rota.State.QUEUED)
+            await assert_not_enqueued_on(caller.conn, "greet", payload="other")
+            with pytest.raises(AssertionError, match="Nothing was added"):
+                await assert_enqueued_on(caller.conn, "other")
+
+        caller.run(look())
+    else:
+        (found,) = assert_enqueued_on_sync(caller.conn, "greet", count=1, payload="text", tenant="acme", delay_s=60)
+        assert (found.priority, found.dedupe_key, found.state) == (3, "ada", rota.State.QUEUED)
+        assert_not_enqueued_on_sync(caller.conn, "greet", payload="other")
+        with pytest.raises(AssertionError, match="Nothing was added"):
+            assert_enqueued_on_sync(caller.conn, "other")
+    caller.rollback()
+
+
+def run_pytest(folder: Path, *, conftest: str, test: str) -> subprocess.CompletedProcess[str]:
+    (folder / "conftest.py").write_text(textwrap.dedent(conftest))
+    (folder / "test_it.py").write_text(textwrap.dedent(test))
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder)]
+    return subprocess.run(
+        [*line, str(folder)], capture_output=True, text=True, check=False, timeout=60, cwd=folder, env=os.environ
+    )
+
+
+TEST = """
+    def test_a_job(rota_queue, rota_clock, rota_app):
+        rota_app.sync.enqueue("greet", "Ada", conn=None, delay_s=5)
+        rota_clock.advance(5)
+        (ran,) = rota_queue.sync.drain()
+        assert ran.result == "Hello Ada"
+
+
+    def test_each_test_has_its_own_queue(rota_queue):
+        rota_queue.assert_not_enqueued("greet")
+"""
+
+
+def test_the_fixtures_of_pytest(tmp_path: Path) -> None:
+    conftest = """
+        import pytest
+        import rota
+
+        pytest_plugins = ["rota.testing.fixtures"]
+        app = rota.App()
+
+
+        @app.job
+        def greet(ctx, name: str) -> str:
+            return f"Hello {name}"
+
+
+        @pytest.fixture
+        def rota_app():
+            return app
+    """
+    done = run_pytest(tmp_path, conftest=conftest, test=TEST)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
+
+
+def test_the_tests_of_the_guide_pass(tmp_path: Path) -> None:
+    programs = {block.program: block.text for block in blocks_of(ROOT / "docs/guide/testing.md") if block.program}
+    (tmp_path / "shop.py").write_text(programs["shop.py"])
+    done = run_pytest(tmp_path, conftest=programs["conftest.py"], test=programs["test_shop.py"])
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+
+
+def test_the_fixtures_say_what_is_missing(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, conftest='pytest_plugins = ["rota.testing.fixtures"]', test=TEST)
+    assert done.returncode == 1 and "Define a fixture `rota_app`" in done.stdout, done.stdout
