@@ -234,7 +234,7 @@ class Memory:
             cancel_asked=lambda: self._reference.show(lease.job_id)[0].cancel_asked_at is not None,
             moved=lambda progress: bool(self._reference.renew([Renewal(lease, handler.kind.lease_s, progress)])),
         )
-        write, returned, error = await run_handler(job, handler, seat, call=call, random=self._random)
+        write, returned, error = await run_handler(job, seat, call=call, random=self._random)
         ran = ran_of(job, seat, write, returned=returned, error=error, state=self._write(write))
         self.ran.append(ran)
         _raise(error, every=reraise)
@@ -264,7 +264,7 @@ class Memory:
         )  # fmt: skip
         seat = self._seat(handler, cancel_asked=lambda: stop_asked, moved=lambda _progress: True)
         seat.yield_asked = yield_asked
-        write, returned, error = await run_handler(job, handler, seat, call=call, random=self._random)
+        write, returned, error = await run_handler(job, seat, call=call, random=self._random)
         ran = ran_of(job, seat, write, returned=returned, error=error, state=state_of(write))
         self.ran.append(ran)
         _raise(error, every=reraise)
@@ -278,7 +278,7 @@ class Memory:
         return handler
 
     def _seat(self, handler: Handler, *, cancel_asked: Callable[[], bool], moved: Callable[[Any], bool]) -> Seat:
-        return Seat(handler.kind, self.clock, self.answers, cancel_asked, moved)
+        return Seat(handler, self.clock, self.answers, cancel_asked, moved)
 
     def _write(self, write: Finish | Release) -> State:
         if isinstance(write, Finish):

@@ -14,12 +14,12 @@ from random import Random
 from typing import Any, TypeVar
 
 from rota.commands import Commands
-from rota.errors import PayloadError
+from rota.errors import PayloadError, SettingsError
 from rota.ids import BatchId
 from rota.lease import Loss
 from rota.queue import dispatcher
 from rota.queue.handler import Handler
-from rota.queue.io.context import Context, Yielded
+from rota.queue.io.context import NOT_IN_A_CHILD, ONLY_IN_A_THREAD, Context, Yielded
 from rota.queue.job import ClaimedJob, Finish, HandlerOutcome, NewJob, Outcome, Release, State, Yield
 from rota.queue.kind import Kind
 
@@ -71,7 +71,7 @@ class Seat:
     """What a handler's context speaks to, in a test.
 
     Args:
-        kind: the settings of the job's kind.
+        handler: the handler of the job's kind.
         clock: says when its lease is over.
         answers: who answers its commands.
         cancel_asked: says whether somebody cancelled the job.
@@ -80,7 +80,7 @@ class Seat:
         schema: where Rota's tables would be.
     """
 
-    kind: Kind
+    handler: Handler
     clock: Callable[[], datetime]
     answers: Commands
     cancel_asked: Callable[[], bool]
@@ -97,6 +97,11 @@ class Seat:
 
     def __post_init__(self) -> None:
         self.lease_until = self.clock() + timedelta(seconds=self.kind.lease_s)
+
+    @property
+    def kind(self) -> Kind:
+        """The settings of the job's kind."""
+        return self.handler.kind
 
     @property
     def over(self) -> bool:
@@ -142,23 +147,28 @@ class Seat:
         """Nothing: whether the handler raised says whether it was committed."""
 
     def commands(self) -> Commands:
-        """Who runs commands for the handler."""
+        """Who runs commands for the handler; nobody where it would run in a child process."""
+        if self.kind.isolation == "process":
+            raise SettingsError(NOT_IN_A_CHILD)
         return self.answers
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine beside the handler, which may stand in an event loop."""
+        if self.handler.is_async:
+            work.close()
+            raise SettingsError(ONLY_IN_A_THREAD)
         with ThreadPoolExecutor(1) as beside:
             return beside.submit(asyncio.run, work).result()
 
 
 async def run_handler(
-    job: ClaimedJob, handler: Handler, seat: Seat, *, call: Call, random: Random
+    job: ClaimedJob, seat: Seat, *, call: Call, random: Random
 ) -> tuple[Finish | Release, Any, BaseException | None]:
     """Runs a handler and decides what its end means.
 
     Returns: what to write; what it returned; what it raised.
     """
-    kind = handler.kind
+    handler, kind = seat.handler, seat.kind
     try:
         payload = handler.decode(job.payload)
     except PayloadError as unfit:

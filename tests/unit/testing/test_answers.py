@@ -122,5 +122,23 @@ async def test_a_call_without_an_answer_fails_the_test_and_no_job(answers: Answe
         assert [asked.service for asked in queue.asked] == ["ocr", "ocr"]
 
 
+async def test_commands_reach_handlers_where_they_would_on_a_worker() -> None:
+    app = rota.App(settings=Settings())
+    app.job("child", isolation="process")(child_handler)
+
+    @app.job
+    async def waits(ctx: rota.Context) -> None:
+        ctx.run_sync("ocr")
+
+    with in_memory(app) as queue:
+        queue.answer("ocr")
+        assert "do not reach a child process" in str((await queue.run_one("child")).error)
+        assert "for handlers in threads" in str((await queue.run_one(waits)).error)
+
+
+def child_handler(ctx: rota.Context) -> None:
+    ctx.run_sync("ocr")
+
+
 async def results(queue: Memory) -> list[object]:
     return [ran.result for ran in await queue.drain(for_s=60)]
