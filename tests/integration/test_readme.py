@@ -293,6 +293,8 @@ def test_the_grants_are_enough(granted: Callable[[str], str], tmp_path: Path, ps
         reader = Place(tmp_path, granted("rota_reader"))
         listed = reader.run("rota jobs list --json")
         shown = reader.run(f"rota jobs show --logs --json {json.loads(listed)['jobs'][0]['id']}")
+        for line in ("rota top --once", "rota admin jobs", "rota jobs why --key ada"):
+            assert reader.run(line)
     assert listed.count('"state": "done"') == 3
     assert '"tries_kept": []' in shown and '"logs": []' in shown
 
@@ -352,7 +354,11 @@ def test_commands_exist() -> None:
 
 # Tables
 
-OTHERWISE_SET: Final = {"limits": "ROTA_LIMIT_<KIND>", "roles": "only in the file"}
+OTHERWISE_SET: Final = {
+    "limits": "ROTA_LIMIT_<KIND>",
+    "fleet_limits": "ROTA_FLEET_LIMIT_<KIND>",
+    "roles": "only in the file",
+}
 """Settings without a variable of their own name."""
 
 

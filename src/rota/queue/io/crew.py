@@ -373,7 +373,7 @@ class Crew:
             ended = await run_in_child(running, self._children)
         except (asyncio.CancelledError, ChildDied) as error:
             if running.must_stop():
-                return self._stopped(running, killed=isinstance(error, ChildDied))
+                return self._stopped(running)
             ended = Ended(error=str(error) or "The job was cancelled by its worker")
         running.follow_ups = ended.follow_ups
         if ended.written:
@@ -387,9 +387,9 @@ class Crew:
             )  # fmt: skip
         return dispatcher.settle_child(job, kind=kind, ended=ended, random=self._random)
 
-    def _stopped(self, running: Running, *, killed: bool = False) -> Write | None:
+    def _stopped(self, running: Running) -> Write | None:
         if self._metering is not None and running.loss is Loss.STALLED:
-            self._metering.meters.stalled(running.job.kind, how="killed" if killed else "stopped")
+            self._metering.meters.stalled(running.job.kind, how="killed" if running.killed else "stopped")
         return dispatcher.stopped(
             running.job,
             kind=running.handler.kind,
