@@ -387,12 +387,14 @@ class App:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def use_queue(self, desk: Desk | None) -> None:
-        """Has jobs added to another queue than the database of the settings, as tests do; None takes that back.
+    def use_queue(self, desk: Desk | None) -> Desk:
+        """Has jobs added to another queue than the database of the settings, as `rota.testing.in_memory` does; None
+        takes that back. Meanwhile nothing of the app reaches a database.
 
-        `rota.testing.in_memory` does both. Meanwhile nothing of the app reaches a database.
+        Returns: what was used before.
         """
-        self._desk = desk or self._own_desk
+        before, self._desk = self._desk, desk or self._own_desk
+        return before
 
     # Enqueueing
 
@@ -602,10 +604,14 @@ class App:
             self._exec_servers = client_of(self.settings)
         return self._exec_servers
 
-    def use_exec_servers(self, servers: ExecServers | None) -> None:
-        """Has commands run by something else than the exec servers of the settings, as tests do; before the first.
-        None takes that back."""
-        self._exec_servers = servers
+    def use_exec_servers(self, servers: ExecServers | None) -> ExecServers | None:
+        """Has commands run by something else than the exec servers of the settings, as tests do. With None those are
+        connected to anew when one is next needed.
+
+        Returns: what was used before; None if nothing was yet.
+        """
+        before, self._exec_servers = self._exec_servers, servers
+        return before
 
     def exec(
         self, service: str, args: Args = (), *, stdin: Stdin | None = None, **options: Unpack[Options]

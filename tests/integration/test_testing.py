@@ -156,3 +156,50 @@ def test_the_tests_of_the_guide_pass(tmp_path: Path) -> None:
 def test_the_fixtures_say_what_is_missing(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, conftest='pytest_plugins = ["rota.testing.fixtures"]', test=TEST)
     assert done.returncode == 1 and "Define a fixture `rota_app`" in done.stdout, done.stdout
+
+
+DJANGO = """
+    import unittest
+
+    import django
+    from django.conf import settings
+
+    settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
+    django.setup()
+
+    from django.db import connection
+    from django.test import TestCase
+
+    import rota
+    from rota.contrib.django import make_app
+    from rota.testing import in_memory
+
+    app = make_app(settings=rota.Settings(dsn="postgresql://nobody@127.0.0.1:1/none"))
+
+
+    @app.job
+    def count(ctx, table: str) -> int:
+        with connection.cursor() as cursor:
+            return cursor.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
+    class CountTest(TestCase):
+        def test_a_handler_sees_what_the_test_has_not_committed(self) -> None:
+            with in_memory(app) as queue, connection.cursor() as cursor:
+                cursor.execute("CREATE TABLE films (path text)")
+                cursor.execute("INSERT INTO films VALUES ('a.mp4')")
+                app.sync.enqueue(count, "films", conn=connection)
+                (ran,) = queue.sync.drain(reraise=True)
+                assert ran.result == 1
+
+
+    unittest.main()
+"""
+
+
+def test_handlers_stand_in_the_transaction_of_a_django_test(tmp_path: Path) -> None:
+    (tmp_path / "it.py").write_text(textwrap.dedent(DJANGO))
+    done = subprocess.run(
+        [sys.executable, "it.py"], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path, env=os.environ
+    )
+    assert done.returncode == 0 and "Ran 1 test" in done.stderr, done.stderr

@@ -337,13 +337,12 @@ def in_memory(
     queue = Memory(app, clock=clock or FakeClock(), runs_at_once=runs_at_once)
     if passes:
         queue.add_passes()
-    app.use_queue(queue.desk)
-    app.use_exec_servers(queue.answers)
+    desk, servers = app.use_queue(queue.desk), app.use_exec_servers(queue.answers)
     try:
         yield queue
     finally:
-        app.use_queue(None)
-        app.use_exec_servers(None)
+        app.use_queue(desk)
+        app.use_exec_servers(servers)
 
 
 async def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:

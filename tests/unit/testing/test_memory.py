@@ -11,7 +11,7 @@ import rota
 from rota.errors import EnqueueError, LeaseLost, SettingsError
 from rota.queue.job import JobRow
 from rota.settings import Settings
-from rota.testing import FakeClock, Logged, Memory, Ran, in_memory
+from rota.testing import Answers, FakeClock, Logged, Memory, Ran, in_memory
 
 FOUND_ELSEWHERE = object()
 """Stands for a connection of the program's: nothing of it is used."""
@@ -91,6 +91,18 @@ async def test_results_are_there_once_jobs_have_run() -> None:
             await app.result(bad)
         with pytest.raises(rota.JobNotFound):
             await app.result(rota.JobId(UUID(int=5)))
+
+
+async def test_what_was_used_before_is_used_again() -> None:
+    app, answers = program(), Answers()
+    app.use_exec_servers(answers)
+    with in_memory(app) as outer:
+        with in_memory(app) as inner:
+            await app.enqueue("inner")
+        await app.enqueue("outer")
+        assert app.exec_servers is outer.answers
+    assert app.exec_servers is answers
+    assert [[row.kind for row in queue.jobs] for queue in (outer, inner)] == [["outer"], ["inner"]]
 
 
 # Draining
