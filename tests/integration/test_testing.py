@@ -1,16 +1,21 @@
 """`rota.testing` against a real database, and its fixtures in a real run of pytest."""
 
 import asyncio
+import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 import rota
+from rota.queue.job import JobRow
 from rota.settings import Settings
 from rota.testing import (
     assert_enqueued_on,
@@ -18,6 +23,7 @@ from rota.testing import (
     assert_not_enqueued_on,
     assert_not_enqueued_on_sync,
     drain,
+    in_memory,
 )
 from tests.integration.callers_libraries import CALLERS, Caller
 from tests.integration.test_readme import ROOT, blocks_of
@@ -66,6 +72,87 @@ async def test_drain_says_what_does_not_end(app: rota.App) -> None:
     job = await app.enqueue(endless)
     with pytest.raises(AssertionError, match=f"still due or running after 0.2 s: endless {job.id} "):
         await drain(app, timeout_s=0.2)
+
+
+def fate_program(app: rota.App) -> None:
+    """Handlers that end in every way that there is."""
+
+    @app.job(max_tries=2, retry=rota.Fixed(0))
+    async def ends(ctx: rota.Context, how: str) -> Any:
+        first = ctx.job.progress is None
+        ctx.progress(0.5, "begun")
+        ctx.enqueue(followed, how)
+        match how:
+            case "value":
+                return {"n": 1}
+            case "retry":
+                return rota.Retry(after_s=0, error="once more")
+            case "snooze":
+                return rota.Snooze(0, "not yet") if first else "after a snooze"
+            case "again":
+                return rota.Again() if first else None
+            case "yield":
+                return rota.Yield() if first else None
+            case "give back":
+                return rota.GiveBack("busy", after_s=0) if first else None
+            case "fail":
+                return rota.Fail("never")
+            case "cancelled":
+                return rota.Cancelled("withdrawn")
+            case "unfit result":
+                return object()
+            case "raises":
+                raise rota.NoSlot("full", after_s=0) if first else ValueError("bad")
+
+    @app.job
+    def followed(ctx: rota.Context, how: str) -> str:
+        return how.upper()
+
+    @app.job
+    def typed(ctx: rota.Context, n: int) -> int:
+        return n
+
+    @app.job
+    def whole(ctx: rota.Context, payload: dict[str, Any]) -> list[int]:
+        return [payload["batch"][name] for name in ("jobs", "done", "failed", "cancelled")]
+
+
+WAYS = (
+    "value", "retry", "snooze", "again", "yield", "give back", "fail", "cancelled", "unfit result", "raises",
+)  # fmt: skip
+
+
+async def add_all(app: rota.App) -> None:
+    for how in WAYS:
+        await app.enqueue("ends", how)
+    await app.enqueue("ends", "value", dedupe=rota.open_key("one"))
+    await app.enqueue("ends", "fail", dedupe=rota.open_key("one"))
+    await app.enqueue_batch([app.new("typed", n) for n in (1, 2, "three")], then=("whole", {}))
+
+
+def fates(rows: Sequence[JobRow]) -> list[tuple[str | None, ...]]:
+    """What became of jobs, without what differs from place to place."""
+    return sorted(
+        (
+            row.kind, row.payload if row.kind != "whole" else None, row.state.value, str(row.tries),
+            str(row.result and json.loads(row.result)), re.sub(r" at 0x\w+", "", row.last_error or ""),
+        )
+        for row in rows
+    )  # fmt: skip
+
+
+async def test_jobs_in_memory_end_as_they_do_on_a_worker(app: rota.App) -> None:
+    fate_program(app)
+    with in_memory(app) as queue:
+        await add_all(app)
+        await queue.drain()
+        wanted = fates(queue.jobs)
+    await add_all(app)
+    await drain(app)
+    store = await app.store()
+    (low, high) = rota.JobId(UUID(int=0)), rota.JobId(UUID(int=2**128 - 1))
+    assert fates(await store.show(low, high, limit=1000)) == wanted
+    assert {fate[2] for fate in wanted} == {"done", "failed", "cancelled"}
 
 
 @pytest.fixture(params=CALLERS, ids=lambda library: library.__name__)
