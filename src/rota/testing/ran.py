@@ -183,7 +183,6 @@ async def run_handler(
     except (Exception, SystemExit) as raised:
         error = raised
     write = _own_end(job, seat, error, random) or _settled(job, seat, returned, error, random)
-    write = dispatcher.with_progress(write, seat.progress[-1] if seat.progress else None)
     write = dispatcher.with_follow_ups(write, seat.follow_ups)
     return dispatcher.of_pass(write, kind), returned, error
 
