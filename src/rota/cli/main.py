@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import demo, dev, jobs, migrate, worker
+from rota.cli import demo, dev, jobs, migrate, runner, worker
 from rota.errors import RotaError, SettingsError
 from rota.io.terminal import discard, fail
 from rota.version import __version__
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(migrate.app, name="migrate")
+app.add_typer(runner.app, name="runner")
 app.command("worker")(worker.worker)
 app.command("dev")(dev.dev)
 app.command("demo")(demo.demo)
