@@ -20,11 +20,17 @@ from rota.runners.argv.files import SessionFiles, Touched
 from rota.runners.argv.filters import compile_graph
 from rota.runners.argv.inputs import pinned_input
 from rota.runners.argv.options import INFORMATION
-from rota.runners.argv.outputs import beside, inside_format, pinned_output, written_pattern
+from rota.runners.argv.outputs import beside, pinned_output, written_pattern
 from rota.runners.argv.probe import compile_ffprobe
+from rota.runners.argv.tee import inside_format
 from rota.runners.argv.values import check_value
 
 Tool = Literal["ffmpeg", "ffprobe"]
+
+_FRAME_MODES = {
+    "0": "passthrough", "1": "cfr", "2": "vfr", "-1": "auto",
+    "passthrough": "passthrough", "cfr": "cfr", "vfr": "vfr", "auto": "auto",
+}  # fmt: skip
 
 FILES_MAX = 256
 """Inputs and outputs of one command: each is an open file."""
@@ -79,14 +85,25 @@ def _compile_ffmpeg(line: CommandLine, touched: Touched) -> list[str]:
     if len(line.inputs) + len(line.outputs) > FILES_MAX:
         raise ArgvNotAllowed("the command line", f"there are more than {FILES_MAX} inputs and outputs")
     out = ["-nostdin"]
+    frames: list[str] = []
     for given in line.everywhere:
-        if given.name != "stdin":
+        if given.name == "vsync":
+            frames = ["-fps_mode", _frame_mode(given)]
+        elif given.name != "stdin":
             out += _option(given, touched, codecs=ENCODERS, output="")
     for index, file in enumerate(line.inputs):
         out += _input(file, index, touched)
     for index, file in enumerate(line.outputs):
-        out += _output(file, index, touched)
+        out += [*frames, *_output(file, index, touched)]
     return out
+
+
+def _frame_mode(given: Given) -> str:
+    """ffmpeg 9 knows -vsync no more; -fps_mode is there since 5.1, and belongs to an output."""
+    mode = _FRAME_MODES.get(given.value or "")
+    if mode is None:
+        raise ArgvNotAllowed(f"-vsync {given.value}", "its value is passthrough, cfr, vfr or auto")
+    return mode
 
 
 def _input(file: File, index: int, touched: Touched) -> list[str]:

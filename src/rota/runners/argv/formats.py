@@ -40,7 +40,7 @@ PROBED = ",".join(sorted(frozenset(_CONTAINERS.split()) | frozenset(_STILLS.spli
 SUBTITLES = frozenset("ass jacosub lrc microdvd mpl2 pjs sami srt stl subviewer subviewer1 vplayer webvtt scc".split())
 
 _EXTENSIONS = """
-mov mov mp4 m4a m4b m4v 3gp 3g2 mj2 f4v qt avif heic heif ismv
+mov mov m4s mp4 m4a m4b m4v 3gp 3g2 mj2 f4v qt avif heic heif ismv
 matroska mkv mka mks webm mk3d weba
 mpegts ts m2ts mts m2t tp
 mpeg mpg vob mpeg

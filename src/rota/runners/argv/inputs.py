@@ -10,7 +10,8 @@ from rota.runners.argv.filters import compile_graph
 from rota.runners.argv.files import Touched
 from rota.runners.argv.formats import DEMUXER_NAMES, DEMUXERS, PROBED, STILL_EXTENSIONS, extension
 from rota.runners.argv.lists import check_list
-from rota.runners.argv.sniff import demuxer_of
+from rota.runners.argv.playlists import joined_segments
+from rota.runners.argv.sniff import demuxer_of, is_playlist
 
 PROTOCOLS = ("-protocol_whitelist", "file,pipe")
 
@@ -53,8 +54,11 @@ def pinned_input(
 
 def _one_file(name: str, *, argument: str, wanted: str | None, touched: Touched) -> tuple[list[str], str]:
     path, entry = touched.read(argument, name, exists=False)
-    if entry is not None and entry.kind == "folder":
-        raise ArgvNotAllowed(argument, f"{path!r} is a folder")
+    if wanted in {None, "hls"} and extension(path) in {"m3u8", "m3u"} and is_playlist(entry):
+        # ffmpeg never sees the playlist: its segments are named one after the other.
+        segments, demuxer = joined_segments(argument, path, touched)
+        pins = ["-protocol_whitelist", "concat,file,pipe", "-format_whitelist", demuxer, "-f", demuxer]
+        return pins, "concat:" + "|".join("./" + segment for segment in segments)
     sniffed = demuxer_of(argument, path, entry)
     if wanted is None:
         if sniffed is None:

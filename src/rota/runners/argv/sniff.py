@@ -68,6 +68,11 @@ def demuxer_of(argument: str, path: str, entry: Entry | None) -> str | None:
     return found or named
 
 
+def is_playlist(entry: Entry | None) -> bool:
+    """Whether a file is an m3u8 playlist by its content."""
+    return entry is not None and entry.head is not None and by_head(entry.head) == "!a playlist"
+
+
 def by_head(head: bytes) -> str | None:
     """Tell a format by its first bytes.
 
