@@ -10,7 +10,7 @@ a64multi a64multi5 aac ac3 ac3_fixed adpcm_adx adpcm_argo adpcm_ima_alp adpcm_im
 adpcm_ima_ssi adpcm_ima_wav adpcm_ima_ws adpcm_ms adpcm_swf adpcm_yamaha alac alias_pix amv apng aptx aptx_hd ass asv1
 asv2 avrp avui ayuv bitpacked bmp cfhd cinepak cljr comfortnoise dca dfpwm dnxhd dpx dvbsub dvdsub dvvideo dxv eac3
 exr ffv1 ffvhuff fits flac flashsv flashsv2 flv g722 g723_1 g726 g726le gif h261 h263 h263p hap hdr huffyuv jpeg2000
-jpegls libaom-av1 libcodec2 libfdk_aac libgsm libgsm_ms libjxl libmp3lame libopenjpeg libopus librav1e libshine
+jpegls libaom-av1 libcodec2 libfdk_aac libgsm libgsm_ms libjxl libmp3lame libopenjpeg libopenh264 libopus librav1e libshine
 libspeex libsvtav1 libtheora libtwolame libvorbis libvpx libvpx-vp9 libwebp libwebp_anim libx264 libx264rgb libx265
 libxvid ljpeg magicyuv mjpeg mlp mov_text mp2 mp2fixed mpeg1video mpeg2video mpeg4 msmpeg4 msmpeg4v2 msrle msvideo1
 nellymoser opus pam pbm pcm_alaw pcm_bluray pcm_dvd pcm_f32be pcm_f32le pcm_f64be pcm_f64le pcm_mulaw pcm_s16be

@@ -26,9 +26,7 @@ def _paragraphs(table: str) -> Mapping[str, frozenset[str]]:
     return {words[0]: frozenset(words[1:]) for words in map(str.split, rows)}
 
 
-OPTIONS: Mapping[str, frozenset[str]] = {**_paragraphs(filters_video.TABLE), **_paragraphs(filters_audio.TABLE)} | {
-    "libvmaf": frozenset("eof_action feature log_fmt log_path model n_subsample n_threads pool repeatlast shortest".split())
-}
+OPTIONS: Mapping[str, frozenset[str]] = {**_paragraphs(filters_video.TABLE), **_paragraphs(filters_audio.TABLE)}
 
 GENERIC = frozenset({"enable", "threads"})
 """What libavfilter gives every filter; one that has no timeline refuses `enable` itself."""
