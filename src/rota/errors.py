@@ -18,7 +18,6 @@
 Each message is one or two sentences for a person: what is wrong, then what to do.
 """
 
-
 import re
 
 _QUERY = re.compile(r"(://[^\s'\"?]*)\?[^\s'\"]*")

@@ -34,7 +34,19 @@ class Samples:
         path = self._folder / f"sample.{extension or 'bin'}"
         video = ["-f", "lavfi", "-i", "testsrc2=s=320x180:r=10:d=5"]
         audio = ["-f", "lavfi", "-i", "sine=frequency=440:duration=5"]
-        encode = ["-c:v", "libx264", "-preset", "ultrafast", "-g", "10", "-pix_fmt", "yuv420p", "-c:a", "aac", "-shortest"]
+        encode = [
+            "-c:v",
+            "libx264",
+            "-preset",
+            "ultrafast",
+            "-g",
+            "10",
+            "-pix_fmt",
+            "yuv420p",
+            "-c:a",
+            "aac",
+            "-shortest",
+        ]
         if extension in {"png", "jpg", "jpeg"}:
             self._run(*video, "-frames:v", "1", path)
         elif extension in {"wav", "mp3", "m4a", "aac", "flac", "opus", "ogg"}:
@@ -44,7 +56,9 @@ class Samples:
         elif extension == "mkv":
             font = self._folder / "attached.ttf"
             font.write_bytes(b"a font of the tests")
-            self._run(*video, *audio, "-attach", font, "-metadata:s:t", "mimetype=application/x-truetype-font", *encode, path)
+            self._run(
+                *video, *audio, "-attach", font, "-metadata:s:t", "mimetype=application/x-truetype-font", *encode, path
+            )
         elif extension in {"mp4", "mov", "ts"}:
             self._run(*video, *audio, *encode, path)
         else:

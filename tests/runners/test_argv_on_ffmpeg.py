@@ -17,7 +17,20 @@ pytestmark = pytest.mark.skipif(not TOOLS, reason="no ffmpeg is here: pip instal
 REQUIRED = "media" in os.environ.get("ROTA_DEV_REQUIRE", "").split(",")
 
 # Every third allowed line, and those whose pins differ from the usual ones; the rest runs where all are asked for.
-SPECIAL = {"ok-029", "ok-031", "ok-032", "ok-034", "ok-064", "ok-094", "ok-095", "ok-099", "ok-107", "ok-136", "ok-153", "ok-157"}
+SPECIAL = {
+    "ok-029",
+    "ok-031",
+    "ok-032",
+    "ok-034",
+    "ok-064",
+    "ok-094",
+    "ok-095",
+    "ok-099",
+    "ok-107",
+    "ok-136",
+    "ok-153",
+    "ok-157",
+}
 SAMPLE = ALLOWED if os.environ.get("ROTA_TEST_FFMPEG") else [
     line for index, line in enumerate(ALLOWED) if index % 5 == 0 or line.id in SPECIAL
 ]  # fmt: skip
@@ -81,8 +94,14 @@ def test_an_allowed_line_runs(
 
 LEAKS: Sequence[tuple[Sequence[str], dict[str, str]]] = [
     # S69: what a staged file is said to be is pinned, whatever it holds.
-    (["-f", "mp4", "-i", "clip.mp4", "-f", "null", "-"], {"clip.mp4": "#EXTM3U\n#EXTINF:1,\n../secret.mp4\n#EXT-X-ENDLIST\n"}),
-    (["-f", "mpegts", "-i", "clip.mp4", "-f", "null", "-"], {"clip.mp4": "#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1:{port}/a.ts\n"}),
+    (
+        ["-f", "mp4", "-i", "clip.mp4", "-f", "null", "-"],
+        {"clip.mp4": "#EXTM3U\n#EXTINF:1,\n../secret.mp4\n#EXT-X-ENDLIST\n"},
+    ),
+    (
+        ["-f", "mpegts", "-i", "clip.mp4", "-f", "null", "-"],
+        {"clip.mp4": "#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1:{port}/a.ts\n"},
+    ),
     (["-f", "srt", "-i", "subs.srt", "out.vtt"], {"subs.srt": "ffconcat version 1.0\nfile ../secret.txt\n"}),
     (["-i", "notes.bin", "out.wav"], {"notes.bin": "\n\n\nfile '../secret.txt'\n"}),
     # S70: one odd name stays one name.
@@ -110,7 +129,9 @@ def test_what_a_staged_file_names_is_not_opened(
 
 
 @pytest.mark.parametrize(("name", "ffmpeg", "ffprobe"), TOOLS, ids=[name for name, _, _ in TOOLS])
-def test_the_listener_hears_an_ffmpeg_that_nothing_holds_back(name: str, ffmpeg: Path, ffprobe: Path, tmp_path: Path) -> None:
+def test_the_listener_hears_an_ffmpeg_that_nothing_holds_back(
+    name: str, ffmpeg: Path, ffprobe: Path, tmp_path: Path
+) -> None:
     # Without this the other tests could pass because nothing can be heard at all.
     with listener() as (number, calls):
         run(ffmpeg, ["-v", "quiet", "-rw_timeout", "500000", "-i", f"http://127.0.0.1:{number}/a.mp4"], tmp_path)

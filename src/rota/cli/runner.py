@@ -77,7 +77,9 @@ def _check_lines(lines: Iterable[str]) -> None:
         answer.pop("broken", None)
         typer.echo(json.dumps(answer))
     if broken:
-        fail(f"{broken} of the lines could not be read: {{id, tool, argv, files, contents?, symlinks?}} each.", status=2)
+        fail(
+            f"{broken} of the lines could not be read: {{id, tool, argv, files, contents?, symlinks?}} each.", status=2
+        )
 
 
 def _judged(line: str, number: int) -> dict[str, Any]:

@@ -168,7 +168,9 @@ def _compile_filter(each: Filter, argument: str, touched: Touched) -> Filter:
     for option in each.options:
         if option.key is None:
             if named:
-                raise ArgvNotAllowed(where, f"the value {option.value[:40]!r} has no name and stands after one that has")
+                raise ArgvNotAllowed(
+                    where, f"the value {option.value[:40]!r} has no name and stands after one that has"
+                )
             continue
         named = True
         if option.key not in known and option.key not in GENERIC:
