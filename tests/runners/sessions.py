@@ -1,4 +1,4 @@
-"""Sessions on disk for the tests of the argv gate: staged media, secrets beside them, and a listener nobody may call."""
+"""Sessions on disk for tests of the argv gate: staged media, secrets beside them, a listener that nobody may call."""
 
 import contextlib
 import functools

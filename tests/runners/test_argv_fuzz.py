@@ -1,6 +1,5 @@
 """Graphs that nobody would write: the gate never crashes, lets no path out, and reads them as ffmpeg does."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from rota.errors import ArgvNotAllowed
 from rota.runners.argv import Listing, compile_argv
 from rota.runners.argv.graph import emit, parse, parse_options
 from rota.runners.argv.tokens import Cursor, escape, take
-from tests.runners.sessions import found_tools
+from tests.runners.sessions import found_tools, run
 
 SESSION = Listing(
     ["in.mp4", "logo.png", "fonts/Inter.ttf", "subs.srt", "t.txt", "link", "down"], {}, {"link": "/etc", "down": "../x"}
@@ -20,8 +19,10 @@ FAST = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 
 OUTSIDE = st.sampled_from(
     [
-        "/etc/passwd", "../secret.mp4", "fonts/../../x", "http://127.0.0.1/x", "file:in.mp4", "concat:in.mp4|/etc/passwd",
-        "subfile,,start,0,end,0,,:/etc/passwd", "link/passwd", "down", "~/.ssh/id_rsa", "c:\\x", "\\\\host\\share", "pipe:0",
+        "/etc/passwd", "../secret.mp4", "fonts/../../x", "http://127.0.0.1/x", "file:in.mp4",
+        "concat:in.mp4|/etc/passwd",
+        "subfile,,start,0,end,0,,:/etc/passwd", "link/passwd", "down", "~/.ssh/id_rsa", "c:\\x",
+        "\\\\host\\share", "pipe:0",
         "data:,x", "in.mp4\n/etc/passwd", "tcp://h:1",
     ]
 )  # fmt: skip
@@ -29,8 +30,10 @@ NAMING = st.sampled_from(
     [
         ("movie", "filename"), ("movie", None), ("amovie", "filename"), ("subtitles", None), ("subtitles", "f"),
         ("ass", "filename"), ("drawtext", "textfile"), ("drawtext", "fontfile"), ("drawtext", None), ("lut3d", "file"),
-        ("lut3d", None), ("curves", "psfile"), ("removelogo", None), ("psnr", "stats_file"), ("psnr", "f"), ("ssim", None),
-        ("metadata", "file"), ("vidstabdetect", "result"), ("vidstabtransform", None), ("arnndn", "m"), ("sendcmd", "f"),
+        ("lut3d", None), ("curves", "psfile"), ("removelogo", None), ("psnr", "stats_file"),
+        ("psnr", "f"), ("ssim", None),
+        ("metadata", "file"), ("vidstabdetect", "result"), ("vidstabtransform", None),
+        ("arnndn", "m"), ("sendcmd", "f"),
         ("showcqt", "fontfile"), ("libvmaf", "log_path"), ("subtitles", "fontsdir"),
     ]
 )  # fmt: skip
@@ -77,7 +80,8 @@ def test_no_spelling_gets_a_path_out(graph: str, option: str) -> None:
 
 PIECES = st.sampled_from(
     [
-        "movie", "drawtext", "scale", "hflip", "[in]", "[x]", "=", ":", ",", ";", "'", "\\", "/etc/passwd", "filename", "text",
+        "movie", "drawtext", "scale", "hflip", "[in]", "[x]", "=", ":", ",", ";", "'", "\\", "/etc/passwd",
+        "filename", "text",
         "in.mp4", " ", "\n", "@", "sws_flags=", "w", "1", "%{", "|", "..", "/", "textfile", "fontfile", "é", "[", "]",
     ]
 )  # fmt: skip
@@ -130,8 +134,10 @@ def test_both_levels_come_off_whatever_the_spelling(data: st.DataObject, text: s
 def test_ffmpeg_reads_values_as_the_gate_does(tmp_path: Path) -> None:
     """ffmpeg's own parser is the judge: it is given odd spellings, and says what it read in a frame's metadata."""
     _, _, ffprobe = found_tools()[0]
+    show = ["-show_entries", "frame_tags=k", "-of", "default=nw=1:nk=1"]
     spellings = [
-        "plain", r"a\:b", r"a\\:b", r"'a:b'", r"'a\:b'", r"it\\\'s", r"'it'\\\''s'", r"a\,b", r"'a,b'", r"a\[b\]", "  both  ",
+        "plain", r"a\:b", r"a\\:b", r"'a:b'", r"'a\:b'", r"it\\\'s", r"'it'\\\''s'", r"a\,b", r"'a,b'",
+        r"a\[b\]", "  both  ",
         r"\ both\ ", "in'ner'", r"x\\\\y", r"'x\\y'", r"a=b", "a b", r"tail\\", "'open", r"\a\b", "a'b'c'd'", r"'\\\:'",
     ]  # fmt: skip
     for spelling in spellings:
@@ -144,11 +150,8 @@ def test_ffmpeg_reads_values_as_the_gate_does(tmp_path: Path) -> None:
         except ArgvNotAllowed:
             continue
         for text in (graph, again):
-            shown = subprocess.run(
-                [ffprobe, "-v", "error", "-f", "lavfi", "-i", text, "-show_entries", "frame_tags=k", "-of", "default=nw=1:nk=1"],
-                capture_output=True, text=True, cwd=tmp_path, env={}, check=False,
-            )  # fmt: skip
-            assert [shown.stdout.removesuffix("\n")] == ours, (spelling, shown.stderr)
+            shown = run(ffprobe, ["-v", "error", "-f", "lavfi", "-i", text, *show], tmp_path)
+            assert [shown.stdout.decode().removesuffix("\n")] == ours, (spelling, shown.stderr)
 
 
 def test_options_after_a_named_one_need_names() -> None:

@@ -75,7 +75,7 @@ def lacks(line: Line, ffmpeg: Path) -> list[str]:
 
 @pytest.mark.parametrize(("name", "ffmpeg", "ffprobe"), TOOLS, ids=[name for name, _, _ in TOOLS])
 @pytest.mark.parametrize("line", SAMPLE, ids=lambda line: line.id)
-def test_an_allowed_line_runs(
+def test_an_allowed_line_runs(  # noqa: PLR0917 - fixtures
     line: Line, name: str, ffmpeg: Path, ffprobe: Path, samples: Samples, session: Path, port: tuple[int, list[bytes]]
 ) -> None:
     missing = lacks(line, ffmpeg)
@@ -111,7 +111,7 @@ LEAKS: Sequence[tuple[Sequence[str], dict[str, str]]] = [
 
 @pytest.mark.parametrize(("name", "ffmpeg", "ffprobe"), TOOLS, ids=[name for name, _, _ in TOOLS])
 @pytest.mark.parametrize(("argv", "contents"), LEAKS)
-def test_what_a_staged_file_names_is_not_opened(
+def test_what_a_staged_file_names_is_not_opened(  # noqa: PLR0917 - fixtures
     argv: Sequence[str], contents: dict[str, str], name: str, ffmpeg: Path, ffprobe: Path, session: Path,
     port: tuple[int, list[bytes]],
 ) -> None:  # fmt: skip

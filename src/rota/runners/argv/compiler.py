@@ -1,8 +1,8 @@
 """The argv gate: a command line for ffmpeg or ffprobe becomes another one that can do less, or is refused.
 
-The gate is a compiler, not a filter. The command line is parsed into typed parts, every part is judged by tables of what
-is allowed, every path is resolved in the session, and a new command line is written from the parts. What is not
-understood is refused. Before every input and every output stand the protocols and the format that it may have.
+The gate is a compiler, not a filter. The command line is parsed into typed parts, every part is judged by tables of
+what is allowed, every path is resolved in the session, and a new command line is written from the parts. What is
+not understood is refused. Before every input and every output stand the protocols and the format that it may have.
 
 Spec: runners, "Media session ops and argv validation"; the op's error is `argv_not_allowed`.
 """
@@ -158,9 +158,7 @@ def _option(given: Given, touched: Touched, *, codecs: frozenset[str], output: s
     return ["-" + name, _value(kind, given, given.value, touched, codecs=codecs, output=output)]
 
 
-def _value(
-    kind: str, given: Given, value: str, touched: Touched, *, codecs: frozenset[str], output: str
-) -> str:
+def _value(kind: str, given: Given, value: str, touched: Touched, *, codecs: frozenset[str], output: str) -> str:
     argument = given.argument
     if kind in {"graph", "graph_complex"}:
         return compile_graph(value, argument=argument, touched=touched)

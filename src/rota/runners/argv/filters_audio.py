@@ -1,7 +1,8 @@
 """The audio filters that a graph may use, and the options of each; data only.
 
-Taken from `ffmpeg -h filter=NAME` of 5.1.9, 8.1.2 and 9.0.2. Filters that run code, talk to devices or to a network are left
-out, and with them their names: what is not here is refused. Which options name files is said in `filters.py`.
+Taken from `ffmpeg -h filter=NAME` of 5.1.9, 8.1.2 and 9.0.2. Filters that run code, talk to devices or to a network
+are left out, and with them their names: what is not here is refused. Which options name files is said in
+`filters.py`.
 """
 
 # One filter a paragraph: its name, then its options. A line that is indented goes on.

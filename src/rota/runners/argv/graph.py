@@ -1,8 +1,9 @@
 """Filtergraphs: read as libavfilter reads them, and written again in one spelling.
 
-A graph takes quotes and backslashes off once, each filter's arguments a second time; names of filters and of options may
-be hidden in both (`mo\\vie`, `te\\xtfile`), so nothing is judged before both are off. What is written has every special
-character escaped and nothing quoted: it reads back as the same graph, which makes compiling idempotent.
+A graph takes quotes and backslashes off once, each filter's arguments a second time; names of filters and of
+options may be hidden in both (`mo\\vie`, `te\\xtfile`), so nothing is judged before both are off. What is written
+has every special character escaped and nothing quoted: it reads back as the same graph, which makes compiling
+idempotent.
 """
 
 import re

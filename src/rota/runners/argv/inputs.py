@@ -114,10 +114,7 @@ def _images(name: str, *, argument: str, glob: bool, wanted: str | None, touched
 def matches(path: str, *, glob: bool, names: Sequence[str]) -> list[str]:
     """The staged names that a pattern stands for."""
     folder, last = posixpath.split(path)
-    if glob:
-        expression = fnmatch.translate(last)
-    else:
-        expression = numbered_expression(last)
+    expression = fnmatch.translate(last) if glob else numbered_expression(last)
     return sorted(
         name
         for name in names

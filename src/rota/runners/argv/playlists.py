@@ -1,9 +1,9 @@
 """Local HLS playlists, compiled away: their segments, to be read one after the other.
 
-No playlist demuxer is ever opened, because a playlist can name other files and addresses in many ways, and demuxers have
-followed them in ways nobody wanted (CVE-2016-1897, CVE-2017-9993, CVE-2026-107697). What such a demuxer does with a
-plain media playlist is to read its segments in order; so the command line names them itself. Anything but a plain one
-(keys, byte ranges, variants, discontinuities) is refused.
+No playlist demuxer is ever opened, because a playlist can name other files and addresses in many ways, and demuxers
+have followed them in ways nobody wanted (CVE-2016-1897, CVE-2017-9993, CVE-2026-107697). What such a demuxer does
+with a plain media playlist is to read its segments in order; so the command line names them itself. Anything but a
+plain one (keys, byte ranges, variants, discontinuities) is refused.
 """
 
 import posixpath
