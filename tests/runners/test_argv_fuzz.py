@@ -19,24 +19,52 @@ FAST = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 
 OUTSIDE = st.sampled_from(
     [
-        "/etc/passwd", "../secret.mp4", "fonts/../../x", "http://127.0.0.1/x", "file:in.mp4",
+        "/etc/passwd",
+        "../secret.mp4",
+        "fonts/../../x",
+        "http://127.0.0.1/x",
+        "file:in.mp4",
         "concat:in.mp4|/etc/passwd",
-        "subfile,,start,0,end,0,,:/etc/passwd", "link/passwd", "down", "~/.ssh/id_rsa", "c:\\x",
-        "\\\\host\\share", "pipe:0",
-        "data:,x", "in.mp4\n/etc/passwd", "tcp://h:1",
+        "subfile,,start,0,end,0,,:/etc/passwd",
+        "link/passwd",
+        "down",
+        "~/.ssh/id_rsa",
+        "c:\\x",
+        "\\\\host\\share",
+        "pipe:0",
+        "data:,x",
+        "in.mp4\n/etc/passwd",
+        "tcp://h:1",
     ]
-)  # fmt: skip
+)
 NAMING = st.sampled_from(
     [
-        ("movie", "filename"), ("movie", None), ("amovie", "filename"), ("subtitles", None), ("subtitles", "f"),
-        ("ass", "filename"), ("drawtext", "textfile"), ("drawtext", "fontfile"), ("drawtext", None), ("lut3d", "file"),
-        ("lut3d", None), ("curves", "psfile"), ("removelogo", None), ("psnr", "stats_file"),
-        ("psnr", "f"), ("ssim", None),
-        ("metadata", "file"), ("vidstabdetect", "result"), ("vidstabtransform", None),
-        ("arnndn", "m"), ("sendcmd", "f"),
-        ("showcqt", "fontfile"), ("libvmaf", "log_path"), ("subtitles", "fontsdir"),
+        ("movie", "filename"),
+        ("movie", None),
+        ("amovie", "filename"),
+        ("subtitles", None),
+        ("subtitles", "f"),
+        ("ass", "filename"),
+        ("drawtext", "textfile"),
+        ("drawtext", "fontfile"),
+        ("drawtext", None),
+        ("lut3d", "file"),
+        ("lut3d", None),
+        ("curves", "psfile"),
+        ("removelogo", None),
+        ("psnr", "stats_file"),
+        ("psnr", "f"),
+        ("ssim", None),
+        ("metadata", "file"),
+        ("vidstabdetect", "result"),
+        ("vidstabtransform", None),
+        ("arnndn", "m"),
+        ("sendcmd", "f"),
+        ("showcqt", "fontfile"),
+        ("libvmaf", "log_path"),
+        ("subtitles", "fontsdir"),
     ]
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -80,11 +108,39 @@ def test_no_spelling_gets_a_path_out(graph: str, option: str) -> None:
 
 PIECES = st.sampled_from(
     [
-        "movie", "drawtext", "scale", "hflip", "[in]", "[x]", "=", ":", ",", ";", "'", "\\", "/etc/passwd",
-        "filename", "text",
-        "in.mp4", " ", "\n", "@", "sws_flags=", "w", "1", "%{", "|", "..", "/", "textfile", "fontfile", "é", "[", "]",
+        "movie",
+        "drawtext",
+        "scale",
+        "hflip",
+        "[in]",
+        "[x]",
+        "=",
+        ":",
+        ",",
+        ";",
+        "'",
+        "\\",
+        "/etc/passwd",
+        "filename",
+        "text",
+        "in.mp4",
+        " ",
+        "\n",
+        "@",
+        "sws_flags=",
+        "w",
+        "1",
+        "%{",
+        "|",
+        "..",
+        "/",
+        "textfile",
+        "fontfile",
+        "é",
+        "[",
+        "]",
     ]
-)  # fmt: skip
+)
 SOUP = st.lists(PIECES, max_size=14).map("".join) | st.text(max_size=30)
 
 
@@ -136,10 +192,29 @@ def test_ffmpeg_reads_values_as_the_gate_does(tmp_path: Path) -> None:
     _, _, ffprobe = found_tools()[0]
     show = ["-show_entries", "frame_tags=k", "-of", "default=nw=1:nk=1"]
     spellings = [
-        "plain", r"a\:b", r"a\\:b", r"'a:b'", r"'a\:b'", r"it\\\'s", r"'it'\\\''s'", r"a\,b", r"'a,b'",
-        r"a\[b\]", "  both  ",
-        r"\ both\ ", "in'ner'", r"x\\\\y", r"'x\\y'", r"a=b", "a b", r"tail\\", "'open", r"\a\b", "a'b'c'd'", r"'\\\:'",
-    ]  # fmt: skip
+        "plain",
+        r"a\:b",
+        r"a\\:b",
+        r"'a:b'",
+        r"'a\:b'",
+        r"it\\\'s",
+        r"'it'\\\''s'",
+        r"a\,b",
+        r"'a,b'",
+        r"a\[b\]",
+        "  both  ",
+        r"\ both\ ",
+        "in'ner'",
+        r"x\\\\y",
+        r"'x\\y'",
+        r"a=b",
+        "a b",
+        r"tail\\",
+        "'open",
+        r"\a\b",
+        "a'b'c'd'",
+        r"'\\\:'",
+    ]
     for spelling in spellings:
         graph = f"color=s=16x16:d=0.04,metadata=mode=add:key=k:value={spelling}"
         try:

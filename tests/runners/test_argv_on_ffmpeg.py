@@ -31,15 +31,21 @@ SPECIAL = {
     "ok-153",
     "ok-157",
 }
-SAMPLE = ALLOWED if os.environ.get("ROTA_TEST_FFMPEG") else [
-    line for index, line in enumerate(ALLOWED) if index % 5 == 0 or line.id in SPECIAL
-]  # fmt: skip
+SAMPLE = (
+    ALLOWED
+    if os.environ.get("ROTA_TEST_FFMPEG")
+    else [line for index, line in enumerate(ALLOWED) if index % 5 == 0 or line.id in SPECIAL]
+)
 
 # Two lines of the corpus end with an error on purpose: the file is missing, or a stand-in.
 FAILS = {"ok-158", "ok-062"}
 NEEDS = {
-    "drawtext": "drawtext", "subtitles": "subtitles", "vidstab": "vidstabdetect", ".png": "png", ".webp": "libwebp",
-}  # fmt: skip
+    "drawtext": "drawtext",
+    "subtitles": "subtitles",
+    "vidstab": "vidstabdetect",
+    ".png": "png",
+    ".webp": "libwebp",
+}
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +118,14 @@ LEAKS: Sequence[tuple[Sequence[str], dict[str, str]]] = [
 @pytest.mark.parametrize(("name", "ffmpeg", "ffprobe"), TOOLS, ids=[name for name, _, _ in TOOLS])
 @pytest.mark.parametrize(("argv", "contents"), LEAKS)
 def test_what_a_staged_file_names_is_not_opened(  # noqa: PLR0917 - fixtures
-    argv: Sequence[str], contents: dict[str, str], name: str, ffmpeg: Path, ffprobe: Path, session: Path,
+    argv: Sequence[str],
+    contents: dict[str, str],
+    name: str,
+    ffmpeg: Path,
+    ffprobe: Path,
+    session: Path,
     port: tuple[int, list[bytes]],
-) -> None:  # fmt: skip
+) -> None:
     for file, text in contents.items():
         (session / file).write_text(text.replace("{port}", str(port[0])))
     try:

@@ -132,6 +132,9 @@ def _output(file: File, index: int, touched: Touched) -> list[str]:
     for given in file.options:
         if given.rule.value != "format":
             out += _option(given, touched, codecs=ENCODERS, output=name)
+    names = {given.name for given in file.options}
+    if "pass" in names and "passlogfile" not in names:
+        touched.write_pattern("-pass", "ffmpeg2pass", _pass_logs("ffmpeg2pass"))
     return [*out, *pins, name]
 
 
@@ -143,6 +146,8 @@ def _last(options: Sequence[Given], value: str) -> str | None:
 def _option(given: Given, touched: Touched, *, codecs: frozenset[str], output: str) -> list[str]:
     """Write one option anew."""
     name = given.name + (f":{given.specifier}" if given.specifier else "")
+    if given.name == "hwaccel" and given.value == "auto":
+        return []  # "auto" falls back to software, which is what there is without devices
     if given.value is None:
         return ["-no" + name if given.negated else "-" + name]
     kind = given.rule.value

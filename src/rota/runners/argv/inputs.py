@@ -105,7 +105,7 @@ def _images(name: str, *, argument: str, glob: bool, wanted: str | None, touched
         raise ArgvNotAllowed(argument, "a numbered name holds one number such as %03d")
     path, _ = touched.resolve(argument, name)
     for found in matches(path, glob=glob, names=touched.files.paths()):
-        real, entry = touched.read(argument, found)
+        real, entry = touched.read(argument, "./" + found)
         demuxer_of(argument, real, entry)
     kind = "glob" if glob else "sequence"
     return [*PROTOCOLS, "-format_whitelist", "image2", "-f", "image2", "-pattern_type", kind], "./" + path

@@ -79,5 +79,5 @@ def _check_entry(where: str, rest: str, *, folder: str, touched: Touched) -> Non
     if _PATTERN_CHARACTERS & set(name):
         raise ArgvNotAllowed(where, f"the name holds a character of patterns ({name!r})")
     touched.resolve(where, name)
-    path, entry = touched.read(where, posixpath.join(folder, name))
+    path, entry = touched.read(where, "./" + posixpath.join(folder, name))
     demuxer_of(where, path, entry)

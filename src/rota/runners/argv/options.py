@@ -93,7 +93,8 @@ format_inside o segment_format
 write o segment_list segment_header_filename
 muxer_options o segment_format_options hls_segment_options hls_ts_options hls_vtt_options format_options
 prefix o segment_list_entry_prefix hls_base_url
-plain o segment_times segment_frames reference_stream adaptation_sets var_stream_map cc_stream_map
+plain o segment_times segment_frames reference_stream adaptation_sets
+stream_groups o var_stream_map cc_stream_map
 hls_flags o hls_flags
 name_pattern o hls_segment_filename hls_subtitle_path
 name_beside o hls_fmp4_init_filename master_pl_name init_seg_name

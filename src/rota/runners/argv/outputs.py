@@ -49,7 +49,7 @@ def pinned_output(name: str, *, argument: str, options: tuple[Given, ...], touch
     if muxer in _SPECIAL:
         path = written_pattern(name, argument=argument, touched=touched)
         if muxer == "dash":
-            _default_names(path, r"(?:init|chunk)-stream.*", argument, touched)
+            _default_names(path, r"(?:init|chunk)-stream.*|master\.m3u8|media_\d+\.m3u8", argument, touched)
         if muxer == "hls":
             stem = re.escape(posixpath.basename(path).rpartition(".")[0])
             _default_names(
@@ -110,7 +110,7 @@ def beside(name: str, output: str, *, argument: str, touched: Touched) -> str:
     folder = posixpath.dirname(output)
     # Where the folder holds `%v`, the hls muxer puts the master playlist beside the folders of the variants.
     for each in {folder, posixpath.dirname(folder)} if "%v" in folder else {folder}:
-        written_pattern(posixpath.join(each, name), argument=argument, touched=touched)
+        written_pattern("./" + posixpath.join(each, name), argument=argument, touched=touched)
     return name
 
 
@@ -131,7 +131,7 @@ def _muxer(name: str, wanted: str | None, argument: str) -> str:
 
 
 def _default_names(path: str, expression: str, argument: str, touched: Touched) -> None:
-    touched.write_pattern(argument, path, expression)
+    touched.write_pattern(argument, "./" + path, expression)
 
 
 class _Nothing:

@@ -73,7 +73,7 @@ def _segment(where: str, name: str, folder: str, touched: Touched) -> tuple[str,
     touched.resolve(where, name)
     if "|" in name or name.startswith("/") or ".." in name.split("/"):
         raise ArgvNotAllowed(where, "a segment's name holds neither '|' nor '..'")
-    path, entry = touched.read(where, posixpath.join(folder, name))
+    path, entry = touched.read(where, "./" + posixpath.join(folder, name))
     if "|" in path:
         raise ArgvNotAllowed(where, "a segment's path holds no '|'")
     demuxer = demuxer_of(where, path, entry)
