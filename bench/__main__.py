@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("queue",)
+NAMES = ("queue", "slots")
 
 
 def main() -> int:

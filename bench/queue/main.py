@@ -21,7 +21,7 @@ from bench.server import SETTINGS, Server, private_server
 
 FULL: Final = Sizes(jobs=20_000, singles=2000, wakeups=300, finished=500_000, future=100_000)
 QUICK: Final = Sizes(jobs=5000, singles=300, wakeups=60, finished=50_000, future=10_000)
-WORKS: Final = ("W1", "W2", "W3", "W4", "W5", "W6", "W7")
+WORKS: Final = ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8")
 
 LINES: Final = (
     Line("W1", "enqueue one by one : insert", "one.rota", "one.raw"),
@@ -47,6 +47,8 @@ LINES: Final = (
         "W6", "drain beside both : W3", "drain_history.rota", "drain.rota",
         bar=Bar("drain with history / drain of an empty table", 0.8),
     ),
+    Line("W8", "limits: fleet limit and rate : W3", "drain.rota_fleet", "drain.rota"),
+    Line("W8", "limits: fair, 1,000 tenants : W3", "drain.rota_fair", "drain.rota"),
 )  # fmt: skip
 
 PEER_LINES: Final = (
@@ -128,10 +130,13 @@ def parse(args: Sequence[str]) -> Options:
 
 
 def plan(works: Works, only: Sequence[str], peers: Sequence[str] = ()) -> dict[str, list[tuple[str, Measurement]]]:
-    """What one round measures: by workload, whom and how. W6 needs the drain without history of the same round."""
+    """What one round measures: by workload, whom and how. W6 and W8 need the plain drain of the same round."""
 
     def history(key: str, *sorts: str) -> tuple[str, Measurement]:
         return key, lambda: works.drain("rota", f"drain_{key}", history=sorts)
+
+    def limited(name: str) -> tuple[str, Measurement]:
+        return name, lambda: works.drain(f"rota_{name}", "drain")
 
     steps: dict[str, list[tuple[str, Measurement]]] = {
         "W1": [("rota", lambda: works.one_by_one("rota")), ("raw", lambda: works.one_by_one("raw"))],
@@ -149,9 +154,11 @@ def plan(works: Works, only: Sequence[str], peers: Sequence[str] = ()) -> dict[s
         "W5": [("rota", lambda: works.wake("rota")), ("notify", lambda: works.wake("notify"))],
         "W6": [history("finished", "finished"), history("future", "future"), history("history", "finished", "future")],
         "W7": [("rota", lambda: works.drain("rota_alone", "drain_alone"))],
+        "W8": [limited("fleet"), limited("fair")],
     }
-    if "W6" in only and "W3" not in only:
-        steps["W6"] = [steps["W3"][0], *steps["W6"]]
+    needs = [name for name in ("W6", "W8") if name in only]
+    if needs and "W3" not in only:
+        steps[needs[0]] = [steps["W3"][0], *steps[needs[0]]]
 
     def of(peer: str) -> None:
         """What is measured of a peer."""

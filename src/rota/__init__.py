@@ -1,16 +1,28 @@
 """Rota: background work for services that already run PostgreSQL. The public names; everything else may change."""
 
 from rota.app import App
+from rota.commands import Completed
 from rota.errors import (
     BatchNotFound,
     DatabaseAway,
     DatabaseError,
     EmbeddedError,
     EnqueueError,
+    ExecError,
+    ExecFailed,
+    ExecLost,
+    ExecRefused,
+    ExecStopped,
+    JobCancelled,
+    JobEnded,
+    JobFailed,
     JobNotFound,
     LeaseLost,
     MediaError,
+    NoSlot,
+    NotNow,
     PayloadError,
+    ResultTimeout,
     RotaError,
     SchemaError,
     SettingsError,
@@ -40,7 +52,11 @@ from rota.queue.job import (
     replace_key,
     throttle_key,
 )
+from rota.queue.limits import Rate
+from rota.queue.pause import Pause
+from rota.queue.periodic import PassRun
 from rota.queue.retry import Exponential, Fixed
+from rota.queue.watching import Viewer
 from rota.settings import Settings
 from rota.version import __version__
 
@@ -52,6 +68,7 @@ __all__ = [
     "BatchNotFound",
     "BatchStatus",
     "Cancelled",
+    "Completed",
     "Context",
     "DatabaseAway",
     "DatabaseError",
@@ -59,16 +76,30 @@ __all__ = [
     "EnqueueError",
     "Enqueued",
     "EnqueuedBatch",
+    "ExecError",
+    "ExecFailed",
+    "ExecLost",
+    "ExecRefused",
+    "ExecStopped",
     "Exponential",
     "Fail",
     "Fixed",
     "GiveBack",
+    "JobCancelled",
+    "JobEnded",
+    "JobFailed",
     "JobId",
     "JobNotFound",
     "LeaseLost",
     "MediaError",
     "NewJob",
+    "NoSlot",
+    "NotNow",
+    "PassRun",
+    "Pause",
     "PayloadError",
+    "Rate",
+    "ResultTimeout",
     "Retry",
     "RotaError",
     "SchemaError",
@@ -76,6 +107,7 @@ __all__ = [
     "SettingsError",
     "Snooze",
     "State",
+    "Viewer",
     "Worker",
     "Yield",
     "__version__",

@@ -9,31 +9,46 @@ await app.enqueue(thumbnail, Thumbnail("a.mp4"), conn=conn)
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from rota import settings as settings_module
-from rota.errors import EnqueueError, SettingsError
+from rota.commands import Args, Call, Completed, ExecServers, Options, Run, Stdin
+from rota.errors import EnqueueError, RotaError, SettingsError
 from rota.ids import BatchId, JobId
-from rota.io import migrate
+from rota.io import migrate, tracing
+from rota.io.commands import run_whole
+from rota.io.cpus import cpu_count
 from rota.io.embedded import EmbeddedPostgres
+from rota.io.person import here
 from rota.io.postgres import Database, Target, statement
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io import batches, bulk, callers
 from rota.queue.io.batches import Batch
+from rota.queue.io.metering import Metering
+from rota.queue.io.results import Results
 from rota.queue.io.store import Store, many_jobs, one_job
+from rota.queue.io.watch import Watch
 from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import BatchStatus, Dedupe, Enqueued, EnqueuedBatch, NewJob, State
-from rota.queue.kind import Isolation, Kind
+from rota.queue.kind import EXEC_LIMIT, Isolation, Kind
+from rota.queue.limits import Limits, Rate
 from rota.queue.new_job import KIND_NAME, check_priority, check_times, describe
+from rota.queue.pause import Pause, PauseScope
+from rota.queue.pause import check as check_pause
 from rota.queue.payload import check_text
+from rota.queue.periodic import INTERVAL_S_MAX, Cron, Declared, Every, Schedule
+from rota.queue.periodic import check as check_schedule
 from rota.queue.retry import Fixed, RetryWaits
-from rota.settings import Settings
+from rota.queue.role import kinds_of
+from rota.queue.watching import Viewer
+from rota.settings import LIMIT_TABLES, Settings
+from rota.slots.io.from_settings import client_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 KindOrHandler = str | Callable[..., Any]
@@ -60,8 +75,11 @@ class App:
         self._given = settings
         self._functions: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {}
         self._kinds: dict[Callable[..., Any], str] = {}
+        self._passes: dict[str, Declared] = {}
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
+        self._results: Results | None = None
+        self._exec_servers: ExecServers | None = None
         self._starting = asyncio.Lock()
         self.sync = SyncApp(self)
 
@@ -85,14 +103,23 @@ class App:
         name: str | None = None,
         /,
         *,
-        limit: int | None = None,
+        limit: int | Literal["cpu"] | None = None,
+        fleet_limit: int | None = None,
+        tenant_limit: int | None = None,
+        fair: bool = False,
+        rate: Rate | None = None,
+        urgent_priority: int | None = None,
         lease_s: float | None = None,
         heartbeat_s: float | None = None,
         max_tries: int | None = None,
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
+        exec: Sequence[str] = (),
         ends_alone: bool = False,
         payload: Any = Any,
+        keep_s: float | None = None,
+        keep_failed_s: float | None = None,
+        role: str | None = None,
     ) -> Callable[[Function], Function]: ...
 
     def job(
@@ -100,29 +127,49 @@ class App:
         name: str | Callable[..., Any] | None = None,
         /,
         *,
-        limit: int | None = None,
+        limit: int | Literal["cpu"] | None = None,
+        fleet_limit: int | None = None,
+        tenant_limit: int | None = None,
+        fair: bool = False,
+        rate: Rate | None = None,
+        urgent_priority: int | None = None,
         lease_s: float | None = None,
         heartbeat_s: float | None = None,
         max_tries: int | None = None,
         retry: RetryWaits | None = None,
         isolation: Isolation = "auto",
+        exec: Sequence[str] = (),
         ends_alone: bool = False,
         payload: Any = Any,
+        keep_s: float | None = None,
+        keep_failed_s: float | None = None,
+        role: str | None = None,
     ) -> Any:
         """Makes a function the handler of a kind; the function itself stays as it is.
 
         Args:
             name: the kind; else the function's name.
-            limit: jobs of this kind at once in one worker process; 0 keeps it off.
-                Settings (ROTA_LIMIT_<KIND>) go first.
+            limit: jobs of this kind at once in one worker process; 0 keeps it off. `"cpu"`: as many as the process
+                may use CPUs, shared with the other kinds that say so. Settings (ROTA_LIMIT_<KIND>) go first.
+            fleet_limit: jobs of this kind at once on all servers together. Settings (ROTA_FLEET_LIMIT_<KIND>) go first.
+            tenant_limit: jobs of one tenant in this kind at once on all servers together; tenants then take turns.
+            fair: tenants take turns: one job of each that has any. Priority orders the jobs of one tenant.
+            rate: `rota.Rate(100, per_s=60)`: at most so many jobs start in any so many seconds, on all servers.
+            urgent_priority: with `limit="cpu"`: jobs of this priority and above may also take the quarter of the CPUs
+                that is kept for them.
             lease_s: how long a job may go without progress, in seconds.
             heartbeat_s: how often its progress is written; at most half the lease.
             max_tries: tries before it fails.
             retry: how long to wait after a failed try: `rota.Fixed(…)`, `rota.Exponential(…)`.
             isolation: `process` runs a plain function in a child process that can be killed; `auto` runs an async one
                 in the event loop and a plain one in a thread.
+            exec: the services of exec servers that its jobs need. Jobs are claimed only while each is offered, and no
+                more than this worker's share of their slots.
             ends_alone: each end is a commit of its own, not one of a batch: it is durable sooner, and costs more.
             payload: the type to decode into; else the annotation of the second parameter.
+            keep_s: how long its ended jobs stay, in seconds; else as the settings say.
+            keep_failed_s: the same for its failed ones, which never go before the others.
+            role: the servers that take it, besides those with the role `all`; else `default`.
 
         Raises: SettingsError if two functions want the same kind; other faults show when the app is first used.
         """
@@ -141,6 +188,10 @@ class App:
                 {
                     "limit": limit, "lease_s": lease_s, "heartbeat_s": heartbeat_s, "max_tries": max_tries,
                     "retry": retry, "isolation": isolation, "ends_alone": ends_alone, "payload_type": payload,
+                    "keep_s": keep_s, "keep_failed_s": keep_failed_s,
+                    "limits": Limits(fleet_limit, tenant_limit, fair, rate), "urgent_priority": urgent_priority,
+                    "exec": (exec,) if isinstance(exec, str) else tuple(exec),
+                    "role": role,
                 },
             )  # fmt: skip
             self._kinds[function] = kind
@@ -150,6 +201,68 @@ class App:
             if payload is not Any:
                 setattr(function, PAYLOAD_TYPE, payload)
             self.__dict__.pop("handlers", None)
+            return function
+
+        return register
+
+    def every(
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        name: str | None = None,
+        priority: int = 0,
+        first_after_s: float | None = None,
+        **options: Any,
+    ) -> Callable[[Function], Function]:
+        """Makes a function the handler of a pass: work that runs once in each interval, on all servers together.
+
+        Args:
+            days, hours, minutes, seconds: the interval, of elapsed time: 1 second to ten years in all.
+            name: of the pass, and the kind of its runs; else the function's name.
+            priority: of its runs.
+            first_after_s: when it runs for the first time after it is new; else after one interval.
+            options: as for `job`; `limit` is 1 unless given.
+
+        Raises: SettingsError for an interval that cannot work; as `job`.
+        """
+        interval_s = days * 86_400 + hours * 3600 + minutes * 60 + seconds
+        return self._pass(Every(interval_s), name, options, priority=priority, first_after_s=first_after_s)
+
+    def cron(
+        self, line: str, *, tz: str = "UTC", name: str | None = None, priority: int = 0, **options: Any
+    ) -> Callable[[Function], Function]:
+        """Makes a function the handler of a pass by a cron line, by the clocks of a time zone.
+
+        Args:
+            line: minute, hour, day, month and weekday, such as `0 3 * * *`.
+            tz: a time zone such as `Europe/Berlin`.
+            name: of the pass, and the kind of its runs; else the function's name.
+            priority: of its runs.
+            options: as for `job`; `limit` is 1 unless given.
+
+        Raises: SettingsError for a line or a time zone that is none; as `job`.
+        """
+        return self._pass(Cron(" ".join(str(line).split()), tz), name, options, priority=priority)
+
+    def _pass(
+        self,
+        schedule: Schedule,
+        name: str | None,
+        options: Mapping[str, Any],
+        *,
+        priority: int,
+        first_after_s: float | None = None,
+    ) -> Callable[[Function], Function]:
+        def register(function: Function) -> Function:
+            kind = str(name or getattr(function, "__name__", ""))
+            check_schedule(schedule, name=kind)
+            if first_after_s is not None and not 0 <= first_after_s <= INTERVAL_S_MAX:
+                raise SettingsError(f"The pass {kind!r} has first_after_s={first_after_s!r}: give 0 seconds or more.")
+            self.job(kind, **{"limit": 1, **options})(function)
+            self._passes[kind] = Declared(str(schedule), priority, first_after_s)
             return function
 
         return register
@@ -173,10 +286,19 @@ class App:
         for name, (function, options) in self._functions.items():
             own = {key: value for key, value in options.items() if value is not None}
             lease_s = own.get("lease_s", settings.lease_s)
+            limit, fleet = (settings_module.limit_of(settings, name, table=table) for table in LIMIT_TABLES)
+            if limit is not None:
+                own.pop("urgent_priority", None)
+                own["limit"] = limit
+            if own.get("limit") == "cpu":
+                own |= {"limit": cpu_count(), "cpu_bound": True}
+            if fleet is not None:
+                own["limits"] = replace(own["limits"], fleet=fleet)
             kind = Kind(
                 name=name,
+                runs_pass=name in self._passes,
                 **{
-                    "limit": settings.limit,
+                    "limit": EXEC_LIMIT if own.get("exec") else settings.limit,
                     "lease_s": lease_s,
                     # A short lease brings its heartbeat with it, unless the kind says otherwise.
                     "heartbeat_s": min(settings.heartbeat_s, lease_s / 3),
@@ -185,13 +307,21 @@ class App:
                     **own,
                 },
             )
-            limit = settings_module.limit_of(settings, name)
-            handlers[name] = make_handler(function, kind=kind if limit is None else replace(kind, limit=limit))
+            handlers[name] = make_handler(function, kind=kind)
         unknown = settings_module.unknown_limits(settings, list(handlers))
         if unknown:
             known = ", ".join(sorted(handlers)) or "none"
             raise SettingsError(f"{unknown[0]} limits a kind that this program does not have. Its kinds: {known}.")
         return handlers
+
+    def taken(self) -> dict[str, Handler]:
+        """The handlers of the kinds that this server takes by its role.
+
+        Raises: SettingsError for settings, handlers or roles that are no good.
+        """
+        roles = {name: handler.kind.role for name, handler in self.handlers.items()}
+        taken = kinds_of(self.settings.role, kinds=roles, table=self.settings.roles)
+        return {name: handler for name, handler in self.handlers.items() if name in taken}
 
     # The database
 
@@ -234,6 +364,11 @@ class App:
 
     async def stop(self) -> None:
         """Closes what was opened."""
+        results, self._results = self._results, None
+        if results is not None:
+            await results.stop()
+        if self._exec_servers is not None:
+            await self._exec_servers.stop()
         database, self._database = self._database, None
         if database is not None:
             await database.stop()
@@ -271,6 +406,7 @@ class App:
         return describe(
             name, payload, known=known, priority=priority, tenant=tenant, dedupe=dedupe, run_after=run_after,
             delay_s=delay_s, max_tries=max_tries, parent=parent,
+            trace=tracing.current(),
         )  # fmt: skip
 
     async def enqueue(
@@ -429,32 +565,164 @@ class App:
         store = await self.store()
         return (await store.move([job_id], priority=priority, run_after=run_after, delay_s=delay_s)).get(job_id)
 
+    async def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
+        """Waits until a job has ended, and gives its result.
+
+        Args:
+            job: its id, or what `enqueue` returned. An enqueue on a connection of yours has to be committed.
+            timeout_s: how long to wait at most; 0 only looks, None waits for as long as it takes.
+
+        Returns: what the handler returned, as JSON values; None if that was nothing.
+
+        Raises: JobFailed or JobCancelled with the reason; ResultTimeout; JobNotFound; DatabaseError.
+        """
+        if self._results is None:
+            self._results = Results((await self.store()).results)
+        job_id = job.id if isinstance(job, Enqueued) else job
+        return await self._results.wait(job_id, timeout_s=timeout_s)
+
+    # Looking
+
+    async def admin_jobs(self, viewer: Viewer) -> dict[str, Any]:
+        """What an administrator sees, ready for JSON; whether somebody is one, the caller decides.
+
+        Args:
+            viewer: whose jobs: `rota.Viewer.of_tenant("acme")` or `rota.Viewer.everything()`. Jobs of other tenants are
+                neither in the rows nor in the counts.
+
+        Returns: `jobs`: how many there are by `kind` and `state`; `failed`: the 20 that failed last, newest first, each
+            error cut to 500 characters.
+
+        Raises: DatabaseAway and its kin.
+        """
+        return (await Watch(await self.database()).overview(viewer)).plain()
+
+    # Commands on exec servers
+
+    @property
+    def exec_servers(self) -> ExecServers:
+        """The exec servers of this program. It connects to them when one is first needed.
+
+        Raises: SettingsError if none is set.
+        """
+        if self._exec_servers is None:
+            self._exec_servers = client_of(self.settings)
+        return self._exec_servers
+
+    def use_exec_servers(self, servers: ExecServers) -> None:
+        """Has commands run by something else than the exec servers of the settings, as tests do; before the first."""
+        self._exec_servers = servers
+
+    def exec(
+        self, service: str, args: Args = (), *, stdin: Stdin | None = None, **options: Unpack[Options]
+    ) -> AbstractAsyncContextManager[Run]:
+        """Runs a declared command in a slot of an exec server, outside of any job; see `Context.exec`."""
+        return self.exec_servers.exec(Call(service, args, stdin, **options))
+
+    def run(
+        self, service: str, args: Args = (), *, input: Stdin | None = None, **options: Unpack[Options]
+    ) -> Awaitable[Completed]:
+        """Runs a command whole, for small work: `(await app.run("ocr", input=page)).output`; see `Context.run`."""
+        return run_whole(self.exec_servers, Call(service, args, input, **options))
+
+    # Holding back
+
+    async def pause(
+        self,
+        kind: KindOrHandler | None = None,
+        *,
+        tenant: str | None = None,
+        everything: bool = False,
+        note: str | None = None,
+        paused_by: str | None = None,
+        for_s: float | None = None,
+    ) -> None:
+        """Holds back the jobs of a kind (or a pass), of a tenant, or all, on all servers, within about a second.
+        Jobs that run go on. Pausing again replaces the note and the end.
+
+        Args:
+            kind: a handler, or a kind by name; or give `tenant`, or `everything=True`.
+            note: why, for those who wonder.
+            paused_by: who; else the user and host of this process.
+            for_s: for how long, in seconds; None: until somebody resumes.
+
+        Raises: EnqueueError if not exactly one thing is named, or a value is no good.
+        """
+        scope, name = self._scope(kind, tenant, everything)
+        check_pause(note=note, paused_by=paused_by, for_s=for_s)
+        store = await self.store()
+        await store.pause(scope, name, note=note, paused_by=paused_by or here(), for_s=for_s)
+
+    async def resume(
+        self, kind: KindOrHandler | None = None, *, tenant: str | None = None, everything: bool = False
+    ) -> Pause | None:
+        """Takes back a pause. Returns: the pause; None if that was not paused."""
+        scope, name = self._scope(kind, tenant, everything)
+        return await (await self.store()).resume(scope, name)
+
+    async def pauses(self) -> list[Pause]:
+        """What is held back now, with why, by whom and until when."""
+        return await (await self.store()).pauses()
+
+    def _scope(self, kind: KindOrHandler | None, tenant: str | None, everything: bool) -> tuple[PauseScope, str]:
+        if (kind is not None) + (tenant is not None) + everything != 1:
+            raise EnqueueError("Name one thing: a kind, tenant=…, or everything=True.")
+        if everything:
+            return PauseScope.ALL, ""
+        scope, name = (PauseScope.TENANT, tenant) if kind is None else (PauseScope.KIND, self._name_of(kind))
+        check_text(scope.value, name)
+        if not name:
+            raise EnqueueError(f"The name of a {scope.value} is empty.")
+        return scope, name
+
     # Working
 
-    def worker(self, *, ends_process: bool = False) -> Worker:
+    def worker(self, *, ends_process: bool = False, metering: Metering | None = None) -> Worker:
         """A worker for this app's handlers; `await worker.run()` works until `worker.stop()`.
 
         Args:
             ends_process: the process is the worker's own and ends right after `run`.
+            metering: counts what it does, for metrics.
 
         Raises: SettingsError.
         """
-        handlers = self.handlers
-        if not handlers:
+        if not self.handlers:
             raise SettingsError("This app has no handlers: there is nothing to work on. Decorate one with @app.job.")
         settings = self.settings
-        return Worker(
-            handlers,
+        worker = Worker(
+            self.taken(),
             target=replace(self.target, application="rota worker"),
             options=WorkerOptions(
                 poll_s=settings.poll_s,
                 stop_grace_s=settings.stop_grace_s,
                 keep_s=settings.keep_days * 86_400,
+                keep_failed_s=settings.keep_failed_days * 86_400,
                 job_pool_size=settings.job_pool_size,
                 cancel_grace_s=settings.cancel_grace_s,
                 ends_process=ends_process,
+                metering=metering,
+                role=", ".join(settings.role),
+                settings_digest=settings_module.digest(settings),
+                passes=self._passes,
             ),
+            commands=lambda: self.exec_servers,
         )
+        self._bind_to_exec_servers(worker)
+        return worker
+
+    def _bind_to_exec_servers(self, worker: Worker) -> None:
+        """Kinds that need exec servers are claimed by the worker's share of what those have."""
+        services = {name: handler.kind.exec for name, handler in self.handlers.items() if handler.kind.exec}
+        if not services:
+            return
+        servers = self.exec_servers
+        for name in services:
+
+            def allowance(kind: str = name) -> int:
+                return worker.running.get(kind, 0) + servers.room(kind, services=services, running=worker.running)
+
+            worker.allow(name, allowance)
+        servers.watch(worker.look_again)
 
     def _name_of(self, kind: KindOrHandler) -> str:
         if isinstance(kind, str):
@@ -512,6 +780,26 @@ class SyncApp:
         """Adds many jobs as one batch, in the transaction of `conn`; see `App.enqueue_batch`."""
         follow_up = None if then is None else self._app._follow_up(then)
         return batches.add_on_sync(conn, jobs, then=follow_up, schema=self._app.settings.schema)
+
+    def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
+        """Waits until a job has ended, and gives its result; see `App.result`. It opens a connection of its own.
+
+        Raises: as `App.result`; RotaError where an event loop runs in this thread, which this would block.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self._result(job.id if isinstance(job, Enqueued) else job, timeout_s))
+        raise RotaError("An event loop runs in this thread: use `await app.result(…)`, which does not block it.")
+
+    async def _result(self, job_id: JobId, timeout_s: float | None) -> Any:
+        database = Database(self._app.target, size=1)
+        results = Results(Store(database).results)
+        try:
+            return await results.wait(job_id, timeout_s=timeout_s)
+        finally:
+            await results.stop()
+            await database.stop()
 
 
 def _answer(row: Mapping[str, Any]) -> Enqueued:

@@ -9,16 +9,32 @@
     │   └── SchemaError      it answers, but its schema is missing, older or newer than this program
     ├── EmbeddedError        the embedded PostgreSQL cannot be started or its data folder cannot be used
     ├── MediaError           ffmpeg or ffprobe is missing or failed
+    ├── ArgumentsError       arguments, environment or streams of a command do not fit its service; names the place
+    ├── PipeError            a one-time stream ended early, was never fetched, or is not what was sent
     ├── JobNotFound          no job has this id
+    ├── ProtocolError        a frame between a client and an exec server is no good or too large; names the field
+    ├── NotNow               what the job needs is not to be had now; if its handler lets it through, no try counts
+    ├── ExecError            a command in a slot of an exec server did not go well
+    │   ├── NoSlot           no slot came free in time (a NotNow too)
+    │   ├── ExecStopped      the exec server handed it back, unharmed (a NotNow too)
+    │   ├── ExecRefused      it was not run, and the same call never will be
+    │   ├── ExecFailed       it ran and ended badly; `receipt` tells how
+    │   └── ExecLost         the connection to its exec server broke while it ran
     ├── BatchNotFound        no batch has this id
     ├── PathNotAllowed       a path of a session could mean something outside of it
     ├── ArgvNotAllowed       a command line for ffmpeg or ffprobe is refused; names the argument
+    ├── JobEnded             a job whose result was waited for has none
+    │   ├── JobFailed        it failed or expired; says why
+    │   └── JobCancelled     somebody wanted it to end
+    ├── ResultTimeout        a job has not ended in the time that its result was waited for; a TimeoutError too
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
 """
 
 import re
+from typing import Any
+from uuid import UUID
 
 _QUERY = re.compile(r"(://[^\s'\"?]*)\?[^\s'\"]*")
 """The query of a URL inside of a text: it may hold a signature."""
@@ -67,8 +83,86 @@ class MediaError(RotaError):
     """ffmpeg or ffprobe is missing, or it failed on a file."""
 
 
+class ArgumentsError(RotaError):
+    """What was asked of a service does not fit its declaration. The message names the argument and what is allowed."""
+
+
+class PipeError(RotaError):
+    """A one-time stream did not arrive whole: it ended early, nobody came for it, or its reader went away."""
+
+
 class JobNotFound(RotaError):
     """No job has this id."""
+
+
+class JobEnded(RotaError):
+    """A job whose result was waited for ended without one. `job_id` is the job's."""
+
+    def __init__(self, message: str, *, job_id: UUID) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class JobFailed(JobEnded):
+    """The job failed, or it expired. The message has its last error."""
+
+
+class JobCancelled(JobEnded):
+    """The job was cancelled. The message has the reason."""
+
+
+class ResultTimeout(RotaError, TimeoutError):
+    """The job has not ended in the time that its result was waited for; it goes on."""
+
+
+class ProtocolError(RotaError):
+    """A frame between a client and an exec server is no good, or too large to be sent.
+
+    `code` is the word that an ERROR frame carries, `job_id` the exec call that it was about, if one was named.
+    """
+
+    def __init__(self, message: str, *, code: str, job_id: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.job_id = job_id
+
+
+class NotNow(RotaError):
+    """What a job needs is not to be had now. If its handler lets this through, the job goes back to the queue for
+    `after_s` seconds, and no try counts."""
+
+    def __init__(self, message: str, *, after_s: float) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class ExecError(RotaError):
+    """A command in a slot of an exec server did not go well."""
+
+
+class NoSlot(NotNow, ExecError):
+    """No slot came free within the time that the call was willing to wait."""
+
+
+class ExecStopped(NotNow, ExecError):
+    """The exec server handed the command back, because it ends or had no room; it may run elsewhere or later."""
+
+
+class ExecRefused(ExecError):
+    """The command was not run: its arguments do not fit, or it is too large. The same call never goes better, so a
+    job whose handler lets this through fails at once."""
+
+
+class ExecFailed(ExecError):
+    """The command ran and ended badly, or its output did not arrive whole. `receipt` tells how it ended."""
+
+    def __init__(self, message: str, *, receipt: Any) -> None:
+        super().__init__(message)
+        self.receipt = receipt
+
+
+class ExecLost(ExecError):
+    """The connection to the exec server broke while the command ran. It is killed there; how far it came is unknown."""
 
 
 class BatchNotFound(RotaError):

@@ -6,6 +6,7 @@ reads the environment.
 """
 
 import difflib
+import hashlib
 import os
 import re
 import tomllib
@@ -18,10 +19,16 @@ from rota.errors import SettingsError
 
 PREFIX: Final = "ROTA_"
 LIMIT_PREFIX: Final = "ROTA_LIMIT_"
+LIMIT_TABLES: Final = {"limits": LIMIT_PREFIX, "fleet_limits": "ROTA_FLEET_LIMIT_"}
+"""Settings that name kinds: the table in the file, and how the variables begin."""
 DEV_PREFIX: Final = "ROTA_DEV_"
 """For working on Rota itself (the ./dev door and its tests); never a setting of a service."""
 FILE_VARIABLE: Final = "ROTA_CONFIG"
 FILE_NAME: Final = "rota.toml"
+
+
+Limits = dict[str, dict[str, int]]
+"""The limits that were read, by table; in each by kind or by variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +43,30 @@ class Settings:
         pool_size: connections for the enqueues and look-ups of a program, 1 to 100.
         lease_s, heartbeat_s, max_tries, limit: what a kind uses that does not say otherwise.
         limits: jobs of a kind at once in one worker process, by kind (`ROTA_LIMIT_<KIND>`); 0 keeps the kind off.
+        fleet_limits: jobs of a kind at once on all servers together, by kind (`ROTA_FLEET_LIMIT_<KIND>`).
+        role: which kinds this server takes: `all`, or a list of roles (`api,builds` in the environment).
+        roles: the kinds of a role, by role (`[roles]` in rota.toml), in place of what the code says of that role.
         poll_s: how often an idle worker looks, 0.05 to 60 seconds.
         stop_grace_s: how long a stopping worker lets its jobs go on, 0 to 3,600 seconds.
         cancel_grace_s: how long a running job that somebody cancelled may take to stop, 0 to 3,600 seconds.
+        start_s: how long a worker process may take until it has looked for work, 1 to 3,600 seconds; then it is
+            replaced.
         keep_days: how long ended jobs stay, 0.001 to 3,650 days.
+        keep_failed_days: the same for failed jobs, which never go before the others.
         log_format: `text`, `json`, or `auto` (text on a terminal).
         log_level: debug, info, warning or error.
+        metrics_port: where the parent of worker processes answers scrapes of /metrics; unset: nowhere.
+        metrics_host: the address for it; one beyond this machine needs a token.
+        metrics_token: what a scraper shows as `Authorization: Bearer …`.
+        metrics_prefix: goes before the names of all metrics.
         ffmpeg: the ffmpeg to use, where PATH has another or none.
+        exec_addresses: the exec servers, or the balancers in front of them: host:port, with commas between them.
+        exec_token: the token that they want.
+        exec_ca: a file with the certificates to trust for https addresses; else the system's.
+        exec_wait_s: how long a call waits for a slot, 0.1 to 86,400 seconds.
+        pipe_host: the name or address at which exec servers reach this process, where that is not the one that they
+            see, as behind a NAT.
+        pipe_port: where this process listens for them; 0 takes a free port.
     """
 
     dsn: str | None = None
@@ -55,13 +79,28 @@ class Settings:
     max_tries: int = 3
     limit: int = 10
     limits: Mapping[str, int] = field(default_factory=dict)
+    fleet_limits: Mapping[str, int] = field(default_factory=dict)
+    role: tuple[str, ...] = ("all",)
+    roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     poll_s: float = 1.0
     stop_grace_s: float = 25.0
     cancel_grace_s: float = 10.0
+    start_s: float = 120.0
     keep_days: float = 7.0
+    keep_failed_days: float = 7.0
     log_format: Literal["auto", "text", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_token: str | None = None
+    metrics_prefix: str = "rota"
     ffmpeg: str | None = None
+    exec_addresses: str | None = None
+    exec_token: str | None = None
+    exec_ca: str | None = None
+    exec_wait_s: float = 120.0
+    pipe_host: str | None = None
+    pipe_port: int = 0
 
     def require_dsn(self) -> str:
         """The database's address.
@@ -80,6 +119,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("give text")
     return value
+
+
+def _texts(value: Any) -> str:
+    return ",".join(map(_text, value)) if isinstance(value, list) else _text(value)
 
 
 def _schema(value: Any) -> str:
@@ -122,7 +165,21 @@ def _one_of(*words: str) -> Callable[[Any], str]:
     return check
 
 
+def _metric_name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,40}", value):
+        raise ValueError("give letters, digits and _, at most 41, not beginning with a digit")
+    return value
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    words = value.split(",") if isinstance(value, str) else value
+    if isinstance(words, list | tuple) and words and all(isinstance(word, str) and word.strip() for word in words):
+        return tuple(dict.fromkeys(word.strip() for word in words))
+    raise ValueError("give a name, or a list of names")
+
+
 LIMIT_CHECK: Final = _whole(0, 100_000)
+LIMIT_CHECKS: Final = {"limits": LIMIT_CHECK, "fleet_limits": _whole(1, 100_000)}
 
 CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "dsn": _text,
@@ -134,13 +191,26 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "heartbeat_s": _number(0.1, 43_200),
     "max_tries": _whole(1, 1000),
     "limit": LIMIT_CHECK,
+    "role": _names,
     "poll_s": _number(0.05, 60),
     "stop_grace_s": _number(0, 3600),
     "cancel_grace_s": _number(0, 3600),
+    "start_s": _number(1, 3600),
     "keep_days": _number(0.001, 3650),
+    "keep_failed_days": _number(0.001, 3650),
     "log_format": _one_of("auto", "text", "json"),
     "log_level": _one_of("debug", "info", "warning", "error"),
+    "metrics_port": _whole(0, 65_535),
+    "metrics_host": _text,
+    "metrics_token": _text,
+    "metrics_prefix": _metric_name,
     "ffmpeg": _text,
+    "exec_addresses": _texts,
+    "exec_token": _text,
+    "exec_ca": _text,
+    "exec_wait_s": _number(0.1, 86_400),
+    "pipe_host": _text,
+    "pipe_port": _whole(0, 65_535),
 }
 
 
@@ -163,8 +233,9 @@ def load(
     """
     environ = os.environ if environ is None else environ
     found: dict[str, tuple[Any, str]] = {}
-    limits: dict[str, int] = {}
-    _read_file(_file(environ, folder or Path.cwd()), found, limits)
+    limits: Limits = {table: {} for table in LIMIT_TABLES}
+    roles: dict[str, tuple[str, ...]] = {}
+    _read_file(_file(environ, folder or Path.cwd()), found, limits, roles)
     _read_environment(environ, found, limits)
     for name, value in (flags or {}).items():
         if value is not None:
@@ -176,7 +247,7 @@ def load(
             checked[name] = CHECKS[name](value)
         except ValueError as error:
             raise SettingsError(f"{source} = {_shown(name, value)} is no good: {error}.") from None
-    settings = Settings(**checked, limits=limits)
+    settings = Settings(**checked, limits=limits["limits"], fleet_limits=limits["fleet_limits"], roles=roles)
     if settings.heartbeat_s > settings.lease_s / 2:
         source = found.get("heartbeat_s", found.get("lease_s", ("", "lease_s")))[1]
         raise SettingsError(
@@ -186,22 +257,44 @@ def load(
     return settings
 
 
-def limit_variable(kind: str) -> str:
+OWN: Final = frozenset(
+    {
+        "dsn", "role", "log_format", "log_level", "pool_size", "job_pool_size", "ffmpeg", "start_s", "metrics_port",
+        "metrics_host", "metrics_token", "metrics_prefix",
+    }
+)  # fmt: skip
+"""What servers of one database may well set differently."""
+
+
+def digest(settings: Settings) -> str:
+    """A short text that is equal for servers whose settings are: each should do a job in the same way."""
+    told = {name: getattr(settings, name) for name in Settings.__dataclass_fields__ if name not in OWN}
+    shown = repr(
+        sorted((name, sorted(value.items()) if isinstance(value, Mapping) else value) for name, value in told.items())
+    )
+    return hashlib.sha256(shown.encode()).hexdigest()[:12]
+
+
+def limit_variable(kind: str, *, table: str = "limits") -> str:
     """The environment variable that limits this kind."""
-    return LIMIT_PREFIX + re.sub(r"[^A-Z0-9]", "_", kind.upper())
+    return LIMIT_TABLES[table] + re.sub(r"[^A-Z0-9]", "_", kind.upper())
 
 
-def limit_of(settings: Settings, kind: str) -> int | None:
+def limit_of(settings: Settings, kind: str, *, table: str = "limits") -> int | None:
     """The limit that settings give to this kind, by its environment variable or by its name; None: not set."""
-    variable = limit_variable(kind)
+    limits: Mapping[str, int] = getattr(settings, table)
+    variable = limit_variable(kind, table=table)
     # The environment goes before the file.
-    return settings.limits[variable] if variable in settings.limits else settings.limits.get(kind)
+    return limits[variable] if variable in limits else limits.get(kind)
 
 
 def unknown_limits(settings: Settings, kinds: list[str]) -> list[str]:
     """The limits that name no kind of this program."""
-    known = {*kinds, *map(limit_variable, kinds)}
-    return sorted(name for name in settings.limits if name not in known)
+    found: list[str] = []
+    for table in LIMIT_TABLES:
+        known = {*kinds, *(limit_variable(kind, table=table) for kind in kinds)}
+        found += sorted(name for name in getattr(settings, table) if name not in known)
+    return found
 
 
 def _file(environ: Mapping[str, str], folder: Path) -> Path | None:
@@ -215,7 +308,9 @@ def _file(environ: Mapping[str, str], folder: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def _read_file(path: Path | None, found: dict[str, tuple[Any, str]], limits: dict[str, int]) -> None:
+def _read_file(
+    path: Path | None, found: dict[str, tuple[Any, str]], limits: Limits, roles: dict[str, tuple[str, ...]]
+) -> None:
     if path is None:
         return
     try:
@@ -223,31 +318,37 @@ def _read_file(path: Path | None, found: dict[str, tuple[Any, str]], limits: dic
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}.") from None
     for name, value in content.items():
-        if name == "limits" and isinstance(value, dict):
+        if name in LIMIT_TABLES and isinstance(value, dict):
             for kind, limit in value.items():
-                limits[kind] = _limit(limit, f"{path}: limits.{kind}")
+                limits[name][kind] = _limit(limit, f"{path}: {name}.{kind}", table=name)
+        elif name == "roles" and isinstance(value, dict):
+            for role, kinds in value.items():
+                try:
+                    roles[role] = _names(kinds)
+                except ValueError as error:
+                    raise SettingsError(f"{path}: roles.{role} = {kinds!r} is no good: {error} (of kinds).") from None
         elif name in CHECKS:
             found[name] = (value, f"{path}: {name}")
         else:
             raise SettingsError(f"{path}: {name} is no setting of Rota. {_nearest(name)}")
 
 
-def _read_environment(environ: Mapping[str, str], found: dict[str, tuple[Any, str]], limits: dict[str, int]) -> None:
+def _read_environment(environ: Mapping[str, str], found: dict[str, tuple[Any, str]], limits: Limits) -> None:
     for variable, value in environ.items():
         if not variable.startswith(PREFIX) or variable == FILE_VARIABLE or variable.startswith(DEV_PREFIX):
             continue
         name = variable.removeprefix(PREFIX).lower()
         if name in CHECKS:
             found[name] = (value, variable)
-        elif variable.startswith(LIMIT_PREFIX):
-            limits[variable] = _limit(value, variable)
+        elif table := next((table for table, prefix in LIMIT_TABLES.items() if variable.startswith(prefix)), None):
+            limits[table][variable] = _limit(value, variable, table=table)
         else:
             raise SettingsError(f"{variable} is no setting of Rota. {_nearest(name, prefix=PREFIX)}")
 
 
-def _limit(value: Any, source: str) -> int:
+def _limit(value: Any, source: str, *, table: str) -> int:
     try:
-        return LIMIT_CHECK(value)
+        return LIMIT_CHECKS[table](value)
     except ValueError as error:
         raise SettingsError(f"{source} = {value!r} is no good: {error}.") from None
 
@@ -260,7 +361,7 @@ def _nearest(name: str, *, prefix: str = "") -> str:
 
 def _shown(name: str, value: Any) -> str:
     # A DSN may hold a password.
-    return "(hidden)" if name == "dsn" else repr(value)
+    return "(hidden)" if name in ("dsn", "exec_token", "metrics_token") else repr(value)
 
 
-assert {entry.name for entry in fields(Settings)} == {*CHECKS, "limits"}, "each setting has its check"
+assert {entry.name for entry in fields(Settings)} == {*CHECKS, *LIMIT_TABLES, "roles"}, "each setting has its check"

@@ -11,11 +11,13 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from msgspec import structs
 
 from rota.errors import JobNotFound
 from rota.ids import JobId
 from rota.io.postgres import Database, Target
 from rota.lease import Lease, Renewal
+from rota.queue.history import Stopped
 from rota.queue.io.store import Store
 from rota.queue.job import (
     Ask,
@@ -37,7 +39,10 @@ from rota.queue.job import (
     replace_key,
     throttle_key,
 )
+from rota.queue.limits import Limits, Rate
+from rota.queue.marks import Mark
 from rota.queue.reference import Reference
+from rota.queue.retention import Rule
 from tests.conformance.queues import FIRST_ID, HOLDER, LAST_ID, NOBODY, OTHER, empty, plain
 
 GRACE_S = 20.0
@@ -68,7 +73,7 @@ new_jobs = st.builds(
     kind=st.sampled_from(KINDS),
     payload=st.sampled_from(["{}", '{"n": 1}', '{"a": [1], "n": 2}', "[1, 2]"]),
     priority=st.sampled_from([None, 0, 1, 5]),
-    tenant=st.sampled_from([None, "org"]),
+    tenant=st.sampled_from([None, "org", "club"]),
     dedupe=st.none() | st.builds(lambda make, key: make(key), st.sampled_from(MAKERS), st.sampled_from(["x", "y"])),
     run_after=st.sampled_from([None, None, START - timedelta(days=1), START + timedelta(seconds=60)]),
     delay_s=st.sampled_from([None, None, 0.0, 10.0]),
@@ -86,6 +91,31 @@ asks = st.lists(
     max_size=2,
     unique_by=lambda ask: ask.kind,
 )
+marks = st.lists(
+    st.builds(
+        Mark,
+        kind=st.sampled_from(KINDS),
+        priority=st.sampled_from([0, 1, 5, 7]),
+        age_s=st.sampled_from([0.0, 5.0, 40.0]),
+    )
+    | st.builds(
+        Mark,
+        kind=st.sampled_from(KINDS),
+        priority=st.sampled_from([0, 1, 5]),
+        run_after=st.sampled_from([START, START + timedelta(seconds=30), START + timedelta(seconds=60)]),
+        job_id=st.just(NOBODY),
+    ),
+    max_size=3,
+    unique_by=lambda mark: (mark.kind, mark.priority),
+)
+limits = st.builds(
+    Limits,
+    fleet=st.sampled_from([None, 1, 3]),
+    tenant=st.sampled_from([None, None, 1, 2]),
+    fair=st.booleans(),
+    rate=st.sampled_from([None, None, Rate(3, per_s=60.0)]),
+)
+lowests = st.sampled_from([None, None, None, 1])
 filters = st.builds(
     JobFilter,
     kinds=st.none() | st.just(("a",)),
@@ -133,6 +163,10 @@ class SideBySide(RuleBasedStateMachine):
         told = self.runner.run(self.store.show(FIRST_ID, LAST_ID, limit=10_000))
         expected = self.mirror.show(FIRST_ID, LAST_ID, limit=10_000)
         assert [self.plain(row) for row in told] == [self.plain(row) for row in expected]
+        tries = self.runner.run(self.store.tries(self.ids, now=self.now))
+        assert tries == self.mirror.tries(self.ids, now=self.now)
+        overlap_s = self.runner.run(self.store.overlap_s(now=self.now))
+        assert overlap_s == self.mirror.overlap_s(now=self.now) == sum(one.overlap_s for one in tries)
 
     def plain(self, row: JobRow) -> JobRow:
         return replace(
@@ -157,7 +191,8 @@ class SideBySide(RuleBasedStateMachine):
     def other_acts(self) -> list[Callable[[st.DataObject], None]]:
         return [
             self.enqueue_one, self.renew, self.disown, self.cancel, self.retry, self.poll, self.prune, self.page,
-            self.move,
+            self.move, self.stopped, self.retry_many,
+            self.move, self.claim_turns, self.claim_turns, self.unstart,
         ]  # fmt: skip
 
     def enqueue(self, data: st.DataObject) -> None:
@@ -183,15 +218,37 @@ class SideBySide(RuleBasedStateMachine):
 
     def claim(self, data: st.DataObject) -> None:
         self.now += timedelta(seconds=data.draw(seconds))
-        wanted, holder = data.draw(asks), data.draw(holders)
-        told = self.runner.run(self.store.claim(wanted, holder=holder, now=self.now))
-        expected = self.mirror.claim(wanted, holder=holder, now=self.now)
+        wanted = [structs.replace(ask, lowest=data.draw(lowests)) for ask in data.draw(asks)]
+        self.claimed("claim", wanted, holder=data.draw(holders), marks=data.draw(st.just([]) | marks))
+
+    def claim_turns(self, data: st.DataObject) -> None:
+        self.now += timedelta(seconds=data.draw(seconds))
+        wanted = [
+            structs.replace(
+                ask,
+                lowest=data.draw(lowests),
+                limits=data.draw(limits),
+                after=data.draw(st.sampled_from([None, "club", "dog", "org"])),
+            )
+            for ask in data.draw(asks)
+        ]
+        self.claimed("claim_turns", wanted, holder=data.draw(holders))
+
+    def claimed(self, name: str, wanted: list[Ask], **options: Any) -> None:
+        told = self.runner.run(getattr(self.store, name)(wanted, now=self.now, **options))
+        expected = getattr(self.mirror, name)(wanted, now=self.now, **options)
         assert [job.lease for job in told] == [job.lease for job in expected]
         assert [(job.tries, job.max_tries, job.run_after, plain(job.progress)) for job in told] == [
             (job.tries, job.max_tries, job.run_after, plain(job.progress)) for job in expected
         ]
         self.compare()
         self.leases += [job.lease for job in told]
+
+    def unstart(self, data: st.DataObject) -> None:
+        leases = self.some_leases(data)
+        told = self.runner.run(self.store.unstart(leases, per_s=60.0))
+        assert told == self.mirror.unstart(leases, per_s=60.0)
+        self.compare()
 
     def renew(self, data: st.DataObject) -> None:
         lease_s, progress = data.draw(lengths), data.draw(st.none() | st.integers(0, 9))
@@ -239,6 +296,15 @@ class SideBySide(RuleBasedStateMachine):
         before = self.now - timedelta(seconds=data.draw(st.sampled_from([0.0, 5.0])))
         self.both("disown", data.draw(holders), known=known, before=before)
 
+    def stopped(self, data: st.DataObject) -> None:
+        stops = [Stopped(lease, data.draw(st.sampled_from([0.0, 1.0, 30.0]))) for lease in self.some_leases(data)]
+        self.both("stopped", stops, holder=data.draw(holders))
+
+    def retry_many(self, data: st.DataObject) -> None:
+        failed = self.runner.run(self.store.failed(now=self.now))
+        assert failed == self.mirror.failed(now=self.now)
+        self.both("retry_many", [job.id for job in failed[:2]] + data.draw(st.lists(st.sampled_from(self.ids))))
+
     def sweep(self, data: st.DataObject) -> None:
         self.now += timedelta(seconds=data.draw(st.sampled_from([25.0, 0.0, 1.0, 65.0])))
         self.both("sweep", grace_s=GRACE_S)
@@ -256,9 +322,13 @@ class SideBySide(RuleBasedStateMachine):
 
     def poll(self, data: st.DataObject) -> None:
         kinds, holder = sorted(data.draw(st.sets(st.sampled_from(KINDS)))), data.draw(holders)
-        full = [Full(kind, data.draw(st.integers(1, 3)), data.draw(st.integers(0, 1))) for kind in KINDS]
-        told = self.runner.run(self.store.poll(kinds, holder=holder, full=full, grace_s=GRACE_S, now=self.now))
-        expected = self.mirror.poll(kinds, holder=holder, full=full, grace_s=GRACE_S, now=self.now)
+        options = {
+            "holder": holder, "grace_s": GRACE_S, "now": self.now, "marks": data.draw(marks),
+            "none_expired_s": data.draw(st.sampled_from([None, 3.0, 50.0])),
+            "full": [Full(kind, data.draw(st.integers(1, 3)), data.draw(st.integers(0, 1))) for kind in KINDS],
+        }  # fmt: skip
+        told = self.runner.run(self.store.poll(kinds, **options))
+        expected = self.mirror.poll(kinds, **options)
         assert (told.next_due_s, told.expired, told.urgent) == (expected.next_due_s, expected.expired, expected.urgent)
         assert sorted(told.cancels) == list(expected.cancels)
 
@@ -268,7 +338,9 @@ class SideBySide(RuleBasedStateMachine):
         self.both("move", ids, priority=priority, delay_s=delay_s)
 
     def prune(self, data: st.DataObject) -> None:
-        self.both("prune", keep_s=data.draw(st.sampled_from([120.0, 10.0, 0.0])))
+        kind, others = data.draw(st.sampled_from([(None, ()), (None, ("a",)), ("a", ())]))
+        rule = Rule(kind, data.draw(st.booleans()), data.draw(st.sampled_from([120.0, 10.0, 0.0])), others)
+        self.both("prune", rule)
 
     def page(self, data: st.DataObject) -> None:
         wanted, limit = data.draw(filters), data.draw(st.integers(1, 5))

@@ -35,6 +35,25 @@ def test_the_queue_bench_measures_and_writes_its_bars(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [found]
 
 
+def test_the_slots_bench_measures_and_writes_its_bars(tmp_path: Path) -> None:
+    found = tmp_path / "bench.json"
+    done = run("slots", "commands", "--quick", "--json", str(found))
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(found.read_text())
+    assert [bar["name"] for bar in said["bars"]] == ["commands / bare spawn loop"]
+    assert set(said["medians"]) == {"cycles.rota", "commands.rota", "commands.bare1", "commands.bare2"}
+    assert "| commands | /bin/true in 2 slots, WANT to DONE" in done.stdout
+
+
+def test_the_slot_bench_measures_the_book_and_grants(tmp_path: Path) -> None:
+    found = tmp_path / "bench.json"
+    done = run("slots", "book", "grants", "--quick", "--json", str(found))
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(found.read_text())
+    assert [bar["bar"] for bar in said["bars"]] == [0.333, 0.333, 1.5, 0.3, 1.5]
+    assert all(value > 0 for value in said["medians"].values())
+
+
 def test_a_bench_that_does_not_exist_is_said_so() -> None:
     done = run("nothing")
     assert done.returncode == 2

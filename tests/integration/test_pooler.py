@@ -7,12 +7,15 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 import rota
+from rota.queue.health import examine
+from rota.queue.io.health import read_health
 from rota.settings import Settings
 from tests.postgres_servers import unavailable
 
@@ -60,12 +63,17 @@ def pooled(migrated_dsn: str, tmp_path: Path) -> Iterator[str]:
 async def test_two_workers_share_the_work(pooled: str) -> None:
     app = rota.App(settings=Settings(dsn=pooled, pooler="transaction", poll_s=0.1))
     runs: list[int] = []
+    ticks: list[int] = []
 
     @app.job(limit=20)
     async def count(ctx: rota.Context, number: int) -> int:
         await asyncio.sleep(0.001)
         runs.append(number)
         return number
+
+    @app.every(seconds=1, first_after_s=0)
+    async def tick() -> None:
+        ticks.append(1)
 
     await app.start()
     workers = [app.worker(), app.worker()]
@@ -76,7 +84,10 @@ async def test_two_workers_share_the_work(pooled: str) -> None:
         store = await app.store()
         ids = [job.id for job in [*added, one]]
         async with asyncio.timeout(30):
-            while any(row.state != "done" for row in await store.show(min(ids), max(ids), limit=2 * JOBS)):
+            while (
+                any(row.state != "done" for row in await store.show(min(ids), max(ids), limit=2 * JOBS))
+                or len(ticks) < 2
+            ):
                 await asyncio.sleep(0.05)
     finally:
         for worker in workers:
@@ -91,3 +102,12 @@ async def test_without_the_setting_it_says_which(pooled: str) -> None:
     with pytest.raises(rota.SettingsError, match="Set ROTA_POOLER=transaction"):
         await app.start()
     await app.stop()
+
+
+async def test_the_doctor_notices_the_pooler_and_whether_rota_was_told(pooled: str) -> None:
+    async with rota.App(settings=Settings(dsn=pooled, pooler="transaction")) as app:
+        health = await read_health(await app.database())
+    assert health.shares_sessions
+    assert [check.level for check in examine(health) if check.about == "pooler"] == ["ok"]
+    untold = [check for check in examine(replace(health, pooler="none")) if check.about == "pooler"]
+    assert untold[0].level == "problem" and "ROTA_POOLER=transaction" in (untold[0].advice or "")

@@ -288,3 +288,60 @@ def test_a_parent_that_is_killed_leaves_no_child(folder: Path) -> None:
         until(lambda: not lives(pid), "the child is gone")
     # The system may say it once for each thread of the parent that ends.
     assert set(words(folder, "kept.signals")) == {"SIGTERM"}, "it could end well"
+
+
+# Readiness
+
+STARTS = """
+import os
+import sys
+import time
+
+how, option, end = sys.argv[1:]
+assert option == "--ready-to"
+with open("starts", "a") as file:
+    file.write(f"{os.getpid()}\\n")
+while how == "hangs once" and len(open("starts").readlines()) < 2 or how == "waits" and not os.path.exists("go"):
+    time.sleep(0.01)
+os.write(int(end), b"ready")
+os.close(int(end))
+time.sleep(600)
+"""
+
+
+def starting(how: str, *, ready_s: float) -> Command:
+    return Command("starts", [sys.executable, "-S", "-c", STARTS, how], ready_s=ready_s)
+
+
+async def test_a_child_that_hangs_at_its_start_is_replaced(folder: Path) -> None:
+    """S23: the tree does not take it for one that works."""
+    tree = ProcessTree([starting("hangs once", ready_s=1.0)], grace_s=30)
+    run = asyncio.create_task(tree.run())
+    assert tree.not_ready == {"starts"}
+    await asyncio.to_thread(until, lambda: not tree.not_ready, "the second start")
+    pids = [int(word) for word in words(folder, "starts")]
+    assert len(pids) >= 2 and not lives(pids[0])
+    assert tree.pid("starts") == pids[-1]
+    tree.stop()
+    assert await ended(run) == 0
+
+
+async def test_a_child_is_ready_when_it_says_so(folder: Path) -> None:
+    """S23."""
+    tree = ProcessTree([starting("waits", ready_s=WAIT_S)], grace_s=30)
+    run = asyncio.create_task(tree.run())
+    await asyncio.to_thread(until, lambda: words(folder, "starts"), "the start")
+    assert tree.not_ready == {"starts"}
+    (folder / "go").touch()
+    await asyncio.to_thread(until, lambda: not tree.not_ready, "its word")
+    tree.stop()
+    assert await ended(run) == 0
+    assert len(words(folder, "starts")) == 1
+
+
+async def test_a_tree_may_stop_while_a_child_is_not_ready(folder: Path) -> None:
+    tree = ProcessTree([starting("waits", ready_s=WAIT_S)], grace_s=30)
+    run = asyncio.create_task(tree.run())
+    await asyncio.to_thread(until, lambda: words(folder, "starts"), "the start")
+    tree.stop()
+    assert await ended(run) == 0

@@ -19,6 +19,7 @@ from rota.io.postgres import Database, Target
 from rota.lease import Lease, Renewal
 from rota.queue.io.store import Store
 from rota.queue.job import Ask, Finish, JobRow, NewJob, Outcome, Release, Retried, State, Swept
+from rota.queue.limits import Limits
 from tests.conformance.queues import empty
 from tests.postgres_servers import Server
 
@@ -32,7 +33,7 @@ GATE = f"(SELECT true FROM pg_advisory_xact_lock_shared({LOCK}))"
 FIRST = {
     "cancel.sql": ("WHERE o.id = given.id FOR UPDATE", f"WHERE o.id = given.id AND {GATE} FOR UPDATE"),
     "disown.sql": ("WHERE o.state = 'leased'", f"WHERE {GATE} AND o.state = 'leased'"),
-    "finish.sql": ("result, progress)\n)", f"result, progress)\n    WHERE {GATE}\n)"),
+    "finish.sql": ("result, progress, how)\n)", f"result, progress, how)\n    WHERE {GATE}\n)"),
     "retry.sql": ("WHERE e.id = $1 FOR UPDATE", f"WHERE e.id = $1 AND {GATE} FOR UPDATE"),
 }
 """Where these statements can be held; the others look at the clock before they look at a row."""
@@ -271,3 +272,39 @@ async def test_a_retry_during_a_retry(race: Race) -> None:
     answer = await race.meanwhile(race.held.retry(lease.job_id), race.store.retry(lease.job_id))
     assert answer == Retried(lease.job_id, "queued")
     assert (await race.row()).tries == 0
+
+
+async def test_a_renewal_that_began_before_its_lease_ran_out_is_refused_once_a_claim_counts_it_no_more(
+    race: Race,
+) -> None:
+    """S19, to the letter: a limit is not exceeded by a lease that comes back."""
+    limits = Limits(fleet=1)
+    await race.queued()
+    await race.queued()
+    (first,) = await race.store.claim_turns([Ask("work", 1, 1.0, 3, limits=limits)], holder=HOLDER)
+    again = Ask("work", 1, LEASE_S, 3, limits=limits)
+    claimed: list[Any] = []
+
+    async def claim_when_over() -> None:
+        assert await race.store.claim_turns([again], holder=OTHER) == []
+        async with asyncio.timeout(30):
+            while not claimed:
+                claimed.extend(await race.store.claim_turns([again], holder=OTHER))
+                await asyncio.sleep(0.02)
+
+    kept = await race.meanwhile(race.held.renew([Renewal(first.lease, LEASE_S, None)]), claim_when_over())
+    assert kept == {}
+    assert len(claimed) == 1
+
+
+async def test_a_renewal_under_way_counts(race: Race) -> None:
+    """Its row is locked, so it may be extended yet: a claim does not take its place."""
+    limits = Limits(fleet=1)
+    await race.queued()
+    await race.queued()
+    (first,) = await race.store.claim_turns([Ask("work", 1, 0.001, 3, limits=limits)], holder=HOLDER)
+    again = Ask("work", 1, LEASE_S, 3, limits=limits)
+    async with race.store.database.acquire() as conn, conn.transaction():
+        await conn.execute("SELECT FROM rota.open_jobs WHERE id = $1 FOR UPDATE", first.id)
+        assert await race.store.claim_turns([again], holder=OTHER) == []
+    assert len(await race.store.claim_turns([again], holder=OTHER)) == 1

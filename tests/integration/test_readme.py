@@ -8,6 +8,7 @@ a text block right below it is what it prints. Every other Python block has to c
 import ast
 import asyncio
 import inspect
+import json
 import os
 import re
 import shlex
@@ -36,8 +37,9 @@ GUIDES: Final = sorted(ROOT.glob("docs/guide/*.md"))
 WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 """The pages whose shell blocks run what stands above them."""
 
-ELSEWHERE: Final = frozenset({"docs/guide/django.md"})
-"""Guides whose programs need a project around them: `test_django.py` runs one."""
+ELSEWHERE: Final = frozenset({"docs/guide/django.md", "docs/guide/exec-calls.md", "docs/guide/exec-servers.md"})
+"""Guides that are tested elsewhere: one needs a project around it (`test_django.py`), two an exec server
+(`test_exec_jobs.py`, `test_exec_guide.py`)."""
 
 COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0
@@ -55,9 +57,6 @@ KNOWN_VARIABLES: Final = frozenset(
     }
 )
 """Variables that are no settings."""
-
-COMING: Final = frozenset({"jobs why"})
-"""Commands that docs/ARCHITECTURE.md names as not there yet."""
 
 
 def name_of(path: Path) -> str:
@@ -283,7 +282,7 @@ def granted(migrated_dsn: str, psql: Psql) -> Iterator[Callable[[str], str]]:
 
 
 def test_the_grants_are_enough(granted: Callable[[str], str], tmp_path: Path, psql: Psql) -> None:
-    for scope in ("open", "queued", "forever"):
+    for scope in ("open", "queued", "forever", "replace", "merge", "debounce"):
         job = f"""'greet', '{{"name": "Ada"}}', dedupe_key => 'ada', dedupe_scope => '{scope}'"""
         psql(granted("rota_enqueuer"), f"SELECT rota.enqueue({job})")
     with place(tmp_path, granted("rota_worker")) as worker:
@@ -291,8 +290,13 @@ def test_the_grants_are_enough(granted: Callable[[str], str], tmp_path: Path, ps
         (tmp_path / "greet.py").write_text(greet.text)
         worker.start_worker("rota worker greet:app")
         worker.settle()
-        listed = Place(tmp_path, granted("rota_reader")).run("rota jobs list --json")
+        reader = Place(tmp_path, granted("rota_reader"))
+        listed = reader.run("rota jobs list --json")
+        shown = reader.run(f"rota jobs show --logs --json {json.loads(listed)['jobs'][0]['id']}")
+        for line in ("rota top --once", "rota admin jobs", "rota jobs why --key ada"):
+            assert reader.run(line)
     assert listed.count('"state": "done"') == 3
+    assert '"tries_kept": []' in shown and '"logs": []' in shown
 
 
 # Blocks that are no programs
@@ -335,9 +339,12 @@ def test_commands_exist() -> None:
     said = {
         " ".join(found.split())
         for page in PAGES
-        for found in re.findall(r"\brota ((?:jobs|migrate) [a-z]+|(?:worker|dev|demo)\b)", page.read_text())
+        for found in re.findall(
+            r"\brota ((?:jobs|migrate|admin|passes) [a-z]+|(?:worker|dev|demo|doctor|top|pause|resume)\b)",
+            page.read_text(),
+        )
     }
-    commands = {line for line in said if line.split()[-1] not in ("commands", "command", "with")} - COMING
+    commands = {line for line in said if line.split()[-1] not in ("commands", "command", "with")}
     assert {"worker", "dev", "demo", "migrate up", "migrate status", "jobs list", "jobs show"} <= commands
     for command in sorted(commands):
         line = [sys.executable, "-m", "rota.cli.main", *command.split(), "--help"]
@@ -347,16 +354,27 @@ def test_commands_exist() -> None:
 
 # Tables
 
+OTHERWISE_SET: Final = {
+    "limits": "ROTA_LIMIT_<KIND>",
+    "fleet_limits": "ROTA_FLEET_LIMIT_<KIND>",
+    "roles": "only in the file",
+}
+"""Settings without a variable of their own name."""
+
 
 def test_the_table_of_settings_is_that_of_the_code() -> None:
     page = (ROOT / "docs/OPERATING.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| `(ROTA_\w+(?:<KIND>)?)` \| ([^|]+) \| ([^|]+) \|", page, flags=re.MULTILINE)
-    shown = {name: (variable, default.strip("` ").replace(",", "")) for name, variable, default, _ in rows}
+    rows = re.findall(
+        r"^\| `(\w+)` \| (`ROTA_\w+(?:<KIND>)?`|only in the file) \| ([^|]+) \| ([^|]+) \|", page, flags=re.MULTILINE
+    )
+    shown = {name: (variable.strip("`"), default.strip("` ").replace(",", "")) for name, variable, default, _ in rows}
     defaults = Settings()
     told = {}
     for entry in fields(Settings):
         value = getattr(defaults, entry.name)
-        variable = "ROTA_LIMIT_<KIND>" if entry.name == "limits" else f"ROTA_{entry.name.upper()}"
+        variable = OTHERWISE_SET.get(entry.name, f"ROTA_{entry.name.upper()}")
+        if isinstance(value, tuple):
+            value = ",".join(value)
         told[entry.name] = (variable, f"{value:g}" if isinstance(value, int | float) else str(value or "none"))
     assert shown == told
     for name, _, _, allowed in rows:

@@ -1,10 +1,13 @@
-"""`./dev sim [SEED] [--count N]`: plays histories and says how each went; a seed that breaks a rule repeats it."""
+"""`./dev sim [slots] [SEED] [--count N]`: plays histories and says how each went; a seed that breaks a rule repeats it.
+
+Without a word it is servers over one database; with `slots`, fleets of clients and exec servers.
+"""
 
 import argparse
 import secrets
 import sys
 
-from tests.simulation import history
+from tests.simulation import fleet_checks, history
 from tests.simulation.checks import Broken
 
 
@@ -12,14 +15,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev sim", description=__doc__)
     parser.add_argument("seed", nargs="?", type=int, help="the first seed; drawn where none is given")
     parser.add_argument("--count", type=int, default=None, help="how many histories (1 for a seed, else 200)")
-    options = parser.parse_args()
+    slots = sys.argv[1:2] == ["slots"]
+    options = parser.parse_args(sys.argv[2:] if slots else None)
     first = secrets.randbelow(10**12) if options.seed is None else options.seed
     count = options.count or (200 if options.seed is None else 1)
     for seed in range(first, first + count):
         try:
-            told = history.run(seed)
+            told = fleet_checks.run(seed) if slots else history.run(seed)
         except Broken as error:
-            print(f"seed {seed}: {error}\nReplay it with ./dev sim {seed}", file=sys.stderr)
+            print(f"seed {seed}: {error}\nReplay it with ./dev sim {'slots ' if slots else ''}{seed}", file=sys.stderr)
             return 1
         if count == 1:
             print(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rota.errors import SettingsError
-from rota.settings import Settings, limit_of, limit_variable, load, unknown_limits
+from rota.settings import LIMIT_TABLES, Settings, digest, limit_of, limit_variable, load, unknown_limits
 
 SECRET = "postgresql://app:hunter2@db/shop"
 
@@ -36,8 +36,10 @@ def test_each_setting_can_come_from_each_source(tmp_path: Path) -> None:
     told: dict[str, Any] = {
         "dsn": "postgresql://h/d", "schema": "jobs", "pooler": "transaction", "job_pool_size": 7, "pool_size": 5,
         "lease_s": 120.0, "heartbeat_s": 12.5, "max_tries": 9, "limit": 2, "poll_s": 0.5, "stop_grace_s": 3.0,
-        "cancel_grace_s": 4.0,
+        "cancel_grace_s": 4.0, "keep_failed_days": 2.5,
         "keep_days": 1.5, "log_format": "json", "log_level": "debug", "ffmpeg": "/opt/ffmpeg",
+        "exec_addresses": "exec-1:8750", "exec_token": "s3cret", "exec_ca": "ca.pem", "exec_wait_s": 5.0,
+        "pipe_host": "10.0.0.7", "pipe_port": 9000,
     }  # fmt: skip
     expected = Settings(**told)
     as_text = {f"ROTA_{name.upper()}": str(value) for name, value in told.items()}
@@ -82,25 +84,38 @@ WRONG: dict[str, list[Any]] = {
     "heartbeat_s": [0.05, 43_201, "-inf"],
     "max_tries": [0, 1001, "three"],
     "limit": [-1, 100_001, "0x10"],
+    "role": ["", " ", "a,,b", [], ["a", 1], ["a", " "], 5, True],
     "poll_s": [0.01, 61, float("nan")],
     "stop_grace_s": [-0.1, 3601],
+    "start_s": [0.9, 3601, "never"],
     "cancel_grace_s": [-1, 3601],
     "keep_days": [0, 3651],
+    "keep_failed_days": [0, 3651],
     "log_format": ["yaml", "JSON"],
     "log_level": ["trace", "INFO", 10],
+    "metrics_port": [-1, 65_536, "http"],
+    "metrics_host": ["", 0],
+    "metrics_token": ["", " "],
+    "metrics_prefix": ["", "my-rota", "1st", "p" * 42],
     "ffmpeg": ["", 1],
+    "exec_addresses": ["", 1, [1]],
+    "exec_token": ["", 1],
+    "exec_ca": ["", 1],
+    "exec_wait_s": [0, 86_401, "long"],
+    "pipe_host": ["", 1],
+    "pipe_port": [-1, 65_536, "http"],
 }
 
 
 def test_each_setting_has_wrong_values_here() -> None:
-    assert {*WRONG, "limits"} == set(Settings.__dataclass_fields__)
+    assert {*WRONG, *LIMIT_TABLES, "roles"} == set(Settings.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, value: Any) -> None:
     said = refusal(tmp_path, flags={name: value})
     flag = "--" + name.replace("_", "-")
-    shown = "(hidden)" if name == "dsn" else repr(value)
+    shown = "(hidden)" if name in ("dsn", "exec_token", "metrics_token") else repr(value)
     assert said.startswith(f"{flag} = {shown} is no good: give ")
     if isinstance(value, str):
         variable = f"ROTA_{name.upper()}"
@@ -114,7 +129,9 @@ def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, valu
     ("name", "low", "high"),
     [
         ("job_pool_size", 2, 100), ("pool_size", 1, 100), ("lease_s", 1, 86_400), ("max_tries", 1, 1000),
-        ("limit", 0, 100_000), ("poll_s", 0.05, 60), ("stop_grace_s", 0, 3600), ("keep_days", 0.001, 3650),
+        ("limit", 0, 100_000), ("poll_s", 0.05, 60), ("stop_grace_s", 0, 3600), ("start_s", 1, 3600),
+        ("keep_failed_days", 0.001, 3650),
+        ("keep_days", 0.001, 3650), ("exec_wait_s", 0.1, 86_400), ("pipe_port", 0, 65_535),
     ],
 )  # fmt: skip
 def test_the_limits_of_numbers_belong_to_them(tmp_path: Path, name: str, low: float, high: float) -> None:
@@ -236,6 +253,18 @@ def test_limits_that_name_no_kind_are_found(tmp_path: Path) -> None:
     assert unknown_limits(settings, ["build", "mail", "buidl", "MIAL"]) == []
 
 
+def test_limits_of_the_fleet_have_a_table_and_variables_of_their_own(tmp_path: Path) -> None:
+    settings = loaded(
+        tmp_path, toml="[fleet_limits]\nbuild = 2\nmial = 1", ROTA_FLEET_LIMIT_MAIL="5", ROTA_LIMIT_MAIL="1"
+    )
+    assert limit_of(settings, "build", table="fleet_limits") == 2
+    assert limit_of(settings, "mail", table="fleet_limits") == 5
+    assert limit_of(settings, "build") is None
+    assert unknown_limits(settings, ["build", "mail"]) == ["mial"]
+    said = refusal(tmp_path, ROTA_FLEET_LIMIT_MAIL="0")
+    assert said == "ROTA_FLEET_LIMIT_MAIL = '0' is no good: give a whole number from 1 to 100,000."
+
+
 # --- the address ---
 
 
@@ -243,3 +272,34 @@ def test_a_program_that_needs_a_database_says_how_to_name_one() -> None:
     with pytest.raises(SettingsError, match=r"No database is set\. Set ROTA_DSN="):
         Settings().require_dsn()
     assert replace(Settings(), dsn=SECRET).require_dsn() == SECRET
+
+
+def test_addresses_of_exec_servers_may_be_a_list_in_the_file(tmp_path: Path) -> None:
+    assert loaded(tmp_path, toml='exec_addresses = ["a:1", "b:2"]').exec_addresses == "a:1,b:2"
+
+
+# --- roles ---
+
+
+def test_a_role_is_one_name_or_a_list(tmp_path: Path) -> None:
+    assert loaded(tmp_path).role == ("all",)
+    assert loaded(tmp_path, ROTA_ROLE="builds").role == ("builds",)
+    assert loaded(tmp_path, ROTA_ROLE=" api, builds,api").role == ("api", "builds")
+    assert loaded(tmp_path, toml="role = ['api', 'builds']").role == ("api", "builds")
+
+
+def test_a_table_says_which_kinds_a_role_has(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, toml="[roles]\napi = ['mail', 'import']\nworker = 'build'")
+    assert settings.roles == {"api": ("mail", "import"), "worker": ("build",)}
+    said = refusal(tmp_path, toml="[roles]\napi = [1]")
+    assert said == f"{tmp_path / 'rota.toml'}: roles.api = [1] is no good: give a name, or a list of names (of kinds)."
+
+
+def test_servers_with_equal_settings_have_an_equal_digest() -> None:
+    plain = Settings(dsn="postgresql://a/b", limits={"a": 1, "b": 2})
+    for own in (
+        {"dsn": "postgresql://c/d"}, {"role": ("builds",)}, {"log_level": "debug"}, {"limits": {"b": 2, "a": 1}},
+    ):  # fmt: skip
+        assert digest(replace(plain, **own)) == digest(plain)
+    for other in ({"lease_s": 60.0}, {"limits": {"a": 1}}, {"keep_days": 1.0}, {"roles": {"api": ("a",)}}):
+        assert digest(replace(plain, **other)) != digest(plain)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,8 @@ import typer
 
 from rota.app import EMBEDDED, App
 from rota.cli.options import load_app, read_settings
-from rota.cli.worker import KILL_AFTER_S, on_signals, run, supervise, worker_commands
+from rota.cli.scrapes import meters_folder
+from rota.cli.worker import on_signals, run, supervise, worker_commands
 from rota.io import log, migrate
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.terminal import out
@@ -33,7 +35,7 @@ def dev(
     if program is not None:
         app = load_app(program, dsn=address)
         # Faults of the program show before a database is started.
-        app.handlers  # noqa: B018
+        app.taken()
     log.setup(app.settings)
     sys.exit(run(_run(app, address=address, program=program, processes=processes)))
 
@@ -52,8 +54,10 @@ async def _run(app: App, *, address: str, program: str | None, processes: int) -
             out.print("The database of this folder was started by another program, and ends with it.", soft_wrap=True)
         out.print(f"ROTA_DSN='{target.dsn}'", soft_wrap=True)
         if program is not None:
-            commands = worker_commands(program, count=processes, dsn=target.dsn, schema=target.schema)
-            return await supervise(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S)
+            folder = stack.enter_context(meters_folder(app.settings))
+            settings = replace(app.settings, dsn=target.dsn)
+            commands = worker_commands(program, count=processes, settings=settings, meters=folder)
+            return await supervise(app, commands, meters=folder)
         if not shared:
             stopping = asyncio.Event()
             on_signals(stopping.set)

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import demo, dev, jobs, migrate, runner, worker
+from rota.cli import admin, demo, dev, doctor, execserver, jobs, migrate, passes, pause, runner, slots, top, why, worker
+from rota.cli import exec as exec_
 from rota.errors import RotaError, SettingsError
 from rota.io.terminal import discard, fail
 from rota.version import __version__
@@ -23,9 +24,20 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(jobs.app, name="jobs")
+jobs.app.command("why")(why.why)
 app.add_typer(migrate.app, name="migrate")
 app.add_typer(runner.app, name="runner")
+app.add_typer(passes.app, name="passes")
+app.command("pause")(pause.pause)
+app.command("resume")(pause.resume)
+app.add_typer(admin.app, name="admin")
 app.command("worker")(worker.worker)
+app.command("doctor")(doctor.doctor)
+app.command("top")(top.top)
+app.command("exec", context_settings={"ignore_unknown_options": True})(exec_.exec_command)
+app.command("execserver")(execserver.execserver)
+app.add_typer(execserver.config_app, name="config")
+app.command("slots")(slots.slots)
 app.command("dev")(dev.dev)
 app.command("demo")(demo.demo)
 

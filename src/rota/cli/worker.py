@@ -1,18 +1,24 @@
 """`rota worker`: runs a program's handlers, in this process or in several."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rota.app import App
 from rota.cli.options import Dsn, Schema, load_app, read_settings
+from rota.cli.scrapes import metering_of, meters_folder, meters_of, scraped
 from rota.io import log
-from rota.io.processes import Command, ProcessTree
+from rota.io.processes import READY_OPTION, Command, ProcessTree
+from rota.queue.io.metering import Metering
+from rota.queue.io.worker import Worker
+from rota.settings import Settings
 
 KILL_AFTER_S = 20.0
 """Beyond the jobs' own grace, what a worker process may take to give back its jobs before it is killed."""
@@ -24,7 +30,13 @@ def worker(  # noqa: PLR0917 - the options of a command
     alone: Annotated[
         bool, typer.Option("--alone", help="One worker in this very process, for a supervisor of your own.")
     ] = False,
+    role: Annotated[
+        list[str] | None,
+        typer.Option("--role", help="Take only kinds of this role; may be repeated. Else ROTA_ROLE, else all."),
+    ] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+    meters: Annotated[Path | None, typer.Option("--meters", hidden=True)] = None,
+    ready_to: Annotated[int | None, typer.Option(READY_OPTION, hidden=True)] = None,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
@@ -36,44 +48,67 @@ def worker(  # noqa: PLR0917 - the options of a command
     if supervised:
         # What the parent runs on, also where the program names another database; a command line would show passwords.
         told = read_settings()
-        dsn, schema = told.dsn, told.schema
-    app = load_app(program, dsn=dsn, schema=schema)
+        dsn, schema, role = told.dsn, told.schema, list(told.role)
+    app = load_app(program, dsn=dsn, schema=schema, role=role or None)
     log.setup(app.settings)
     if alone or supervised:
-        status = run(work(app))
+        metering = metering_of(app.settings, folder=meters, alone=alone)
+        status = run(work(app, ready_to=ready_to, metering=metering))
     else:
         # Bad settings show here, once, and not in every child.
-        app.handlers  # noqa: B018
-        commands = worker_commands(program, count=processes, dsn=app.settings.require_dsn(), schema=app.settings.schema)
-        status = run(supervise(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S))
+        app.taken()
+        app.settings.require_dsn()
+        with meters_folder(app.settings) as folder:
+            commands = worker_commands(program, count=processes, settings=app.settings, meters=folder)
+            status = run(supervise(app, commands, meters=folder))
     sys.stdout.flush()
     sys.stderr.flush()
     # A thread that does not stop must not keep the process, whose jobs may start elsewhere in a moment.
     os._exit(status)
 
 
-def worker_commands(program: str, *, count: int, dsn: str, schema: str) -> list[Command]:
-    """The commands of `count` worker processes of one program, for this database and this schema."""
-    environ = {"ROTA_DSN": dsn, "ROTA_SCHEMA": schema}
+def worker_commands(program: str, *, count: int, settings: Settings, meters: Path | None = None) -> list[Command]:
+    """The commands of `count` worker processes of one program, for the database, schema and role of these settings;
+    `meters`: the folder for their numbers."""
+    environ = {"ROTA_DSN": settings.dsn or "", "ROTA_SCHEMA": settings.schema, "ROTA_ROLE": ",".join(settings.role)}
     argv = [sys.executable, "-P", "-m", "rota.cli.main", "worker", "--supervised", program]
-    return [Command(f"worker {number}", argv, environ) for number in range(1, count + 1)]
+    argv += [] if meters is None else ["--meters", str(meters)]
+    return [Command(f"worker {number}", argv, environ, ready_s=settings.start_s) for number in range(1, count + 1)]
 
 
-async def work(app: App) -> int:
-    """Runs one worker in this process until a signal stops it."""
+async def work(app: App, *, ready_to: int | None = None, metering: Metering | None = None) -> int:
+    """Runs one worker in this process until a signal stops it.
+
+    Args:
+        app: the program.
+        ready_to: where to say that the worker has looked for work: a file descriptor of the parent.
+        metering: counts; what counts for itself and not for a parent answers scrapes, too.
+    """
     await app.start()
-    running = app.worker(ends_process=True)
+    running = app.worker(ends_process=True, metering=metering)
     on_signals(running.stop)
-    await running.run()
+    says = asyncio.create_task(_say_ready(running, ready_to)) if ready_to is not None else None
+    async with scraped(app, None if metering is None or metering.is_for_parent else metering.snapshot):
+        await running.run()
+    if says is not None:
+        says.cancel()
     await app.stop()
     return 0
 
 
-async def supervise(commands: list[Command], *, grace_s: float) -> int:
-    """Runs processes until a signal stops them."""
-    tree = ProcessTree(commands, grace_s=grace_s)
+async def _say_ready(worker: Worker, ready_to: int) -> None:
+    await worker.ready.wait()
+    with contextlib.suppress(OSError):
+        os.write(ready_to, b"ready")
+        os.close(ready_to)
+
+
+async def supervise(app: App, commands: list[Command], *, meters: Path | None) -> int:
+    """Runs worker processes of a program until a signal stops them, and answers scrapes for them all."""
+    tree = ProcessTree(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S)
     on_signals(tree.stop)
-    return await tree.run()
+    async with scraped(app, meters_of(tree, meters)):
+        return await tree.run()
 
 
 def on_signals(stop: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@ import ctypes
 import os
 import signal
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 import psutil
 
@@ -41,10 +41,31 @@ def kill_tree(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
+def kill_own_tree() -> NoReturn:
+    """Kills what this process has started, its process group, and with that itself; for a group leader."""
+    for child in psutil.Process().children():
+        kill_tree(child.pid)
+    os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
+
+
 def adopt_orphans() -> None:
     """Makes this process the parent of whatever its descendants leave behind (Linux; elsewhere the system takes it)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def signal_descendants(number: signal.Signals) -> None:
+    """Signals whatever this process has started, directly or not, in whatever process group."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def kill_descendants() -> None:
+    """Kills whatever this process has started, directly or not; the caller reaps."""
+    for child in psutil.Process().children():
+        kill_tree(child.pid)
 
 
 def kill_orphans(*, but: set[int]) -> list[int]:

@@ -213,6 +213,11 @@ class Database:
         self._size = size
         self._pool: Any | None = None
         self._starting = asyncio.Lock()
+        self._at_hand: list[Connection] = []
+        """Connections that nobody uses, and that are still lent by the pool: its way of lending costs as much as a
+        short statement."""
+        self._asking = 0
+        """Those who wait for the pool to lend them one."""
 
     async def start(self) -> None:
         """Opens the pool and one connection.
@@ -244,6 +249,9 @@ class Database:
             pool, self._pool = self._pool, None
         if pool is None:
             return
+        while self._at_hand:
+            with contextlib.suppress(*_AWAY):
+                await pool.release(self._at_hand.pop())
         try:
             await asyncio.wait_for(pool.close(), timeout=5)
         except (TimeoutError, *_AWAY):
@@ -278,18 +286,35 @@ class Database:
         pool = self._pool
         if pool is None:
             raise DatabaseAway("The program is stopping.")
-        try:
-            conn = await pool.acquire(timeout=CONNECT_TIMEOUT_S)
-        except Exception as error:
-            raise translated(error, self.target) from error
+        conn = await self._lent(pool)
+        clean = False
         try:
             yield conn
+            clean = True
         except (asyncpg.ReadOnlySQLTransactionError, asyncpg.exceptions.InternalClientError, TimeoutError):
             # After a statement without an answer the pool would wait for one to its cancellation, too.
             conn.terminate()
             raise
         finally:
+            # After an error the pool looks at it first, and who waits in the pool hears of nothing else.
+            if clean and not self._asking and self._pool is pool and not conn.is_closed():
+                self._at_hand.append(conn)
+            else:
+                await pool.release(conn)
+
+    async def _lent(self, pool: Any) -> Connection:
+        while self._at_hand:
+            conn = self._at_hand.pop()
+            if not conn.is_closed():
+                return conn
             await pool.release(conn)
+        self._asking += 1
+        try:
+            return await pool.acquire(timeout=CONNECT_TIMEOUT_S)
+        except Exception as error:
+            raise translated(error, self.target) from error
+        finally:
+            self._asking -= 1
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:

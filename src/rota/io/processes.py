@@ -25,6 +25,7 @@ from rota.io.kill import adopt_orphans, kill_orphans
 from rota.io.log import get_logger
 
 PR_SET_PDEATHSIG: Final = 1
+READY_OPTION: Final = "--ready-to"
 STEADY_S: Final = 10.0
 """A child that lived for so long starts again at once after a crash."""
 
@@ -34,12 +35,14 @@ log = get_logger("rota.processes")
 @dataclass(frozen=True, slots=True)
 class Command:
     """What a child runs. `name` is how lines and errors call it; `environ` is added to the parent's; what it prints
-    goes to the file `log`, or where the parent's output goes."""
+    goes to the file `log`, or where the parent's output goes. With `ready_s` the child gets the option READY_OPTION and
+    a file descriptor, and writes to that once it is ready; one that is not within so many seconds is replaced."""
 
     name: str
     argv: Sequence[str]
     environ: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
+    ready_s: float | None = None
 
 
 class ProcessTree:
@@ -56,6 +59,7 @@ class ProcessTree:
         self._grace_s = grace_s
         self._restart = restart
         self._children: dict[str, asyncio.subprocess.Process] = {}
+        self._not_ready = {command.name for command in commands}
         self._stopping = asyncio.Event()
         self._counting = asyncio.Lock()
         """Held while a child is started, so that it is not taken for somebody's orphan."""
@@ -66,6 +70,16 @@ class ProcessTree:
         """The process id of a child that runs now."""
         child = self._children.get(name)
         return child.pid if child is not None and child.returncode is None else None
+
+    @property
+    def pids(self) -> set[int]:
+        """The process ids of all children that run now."""
+        return {child.pid for child in self._children.values() if child.returncode is None}
+
+    @property
+    def not_ready(self) -> frozenset[str]:
+        """The children that have not said yet, since their last start, that they are ready."""
+        return frozenset(self._not_ready)
 
     def stop(self) -> None:
         """Tells every child to stop (SIGTERM); a second call kills the impatient way, by a second SIGTERM."""
@@ -97,12 +111,20 @@ class ProcessTree:
         backoff = Backoff(Random(), first_s=0.5, cap_s=10)  # noqa: S311 - jitter
         while True:
             started = lease_clock()
-            async with self._counting:
-                child = await self._start(command)
-                self._children[command.name] = child
-            if self._stopping.is_set():
-                _signal(child, signal.SIGTERM)
-            status = await self._wait(child)
+            self._not_ready.add(command.name)
+            with contextlib.ExitStack() as stack:
+                readiness = Readiness() if command.ready_s is not None else None
+                if readiness is not None:
+                    stack.callback(readiness.close)
+                async with self._counting:
+                    child = await self._start(command, readiness)
+                    self._children[command.name] = child
+                if self._stopping.is_set():
+                    _signal(child, signal.SIGTERM)
+                watching = asyncio.create_task(self._watch_start(command, child, readiness))
+                status = await self._wait(child)
+                watching.cancel()
+                await asyncio.wait({watching})
             if status != 0:
                 await self._kill_orphans(command.name)
             if self._stopping.is_set() and status == -signal.SIGTERM:
@@ -126,12 +148,31 @@ class ProcessTree:
         if orphans:
             log.warning("what a process left behind was killed", name=name, pids=orphans)
 
-    async def _start(self, command: Command) -> asyncio.subprocess.Process:
+    async def _watch_start(
+        self, command: Command, child: asyncio.subprocess.Process, readiness: "Readiness | None"
+    ) -> None:
+        """Kills a child that hangs before it is ready: it would be taken for one that works, and never do so."""
+        if readiness is not None:
+            try:
+                async with asyncio.timeout(command.ready_s):
+                    if not await readiness.wait():
+                        return
+            except TimeoutError:
+                if not self._stopping.is_set():
+                    log.warning("a process was not ready in time and is replaced", name=command.name, pid=child.pid)
+                    _signal(child, signal.SIGKILL)
+                return
+        self._not_ready.discard(command.name)
+
+    async def _start(self, command: Command, readiness: "Readiness | None") -> asyncio.subprocess.Process:
+        argv, passed = list(command.argv), [] if readiness is None else [readiness.child_end]
+        if readiness is not None:
+            argv += [READY_OPTION, str(readiness.child_end)]
         with contextlib.ExitStack() as stack:
             output = None if command.log is None else stack.enter_context(command.log.open("ab"))
             return await asyncio.create_subprocess_exec(
-                *command.argv, env={**os.environ, **command.environ}, stdin=asyncio.subprocess.DEVNULL, stdout=output,
-                stderr=output, start_new_session=True, preexec_fn=_die_with_parent(os.getpid()),
+                *argv, env={**os.environ, **command.environ}, stdin=asyncio.subprocess.DEVNULL, stdout=output,
+                stderr=output, pass_fds=passed, start_new_session=True, preexec_fn=_die_with_parent(os.getpid()),
             )  # fmt: skip
 
     async def _wait(self, child: asyncio.subprocess.Process) -> int:
@@ -144,6 +185,36 @@ class ProcessTree:
             log.warning("a process did not stop in time and is killed", pid=child.pid)
             _signal(child, signal.SIGKILL)
         return await ended
+
+
+class Readiness:
+    """A pipe by which one child says that it is ready.
+
+    Attributes:
+        child_end: the file descriptor that the child writes to.
+    """
+
+    def __init__(self) -> None:
+        self._read_end, self.child_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+
+    async def wait(self) -> bool:
+        """Waits for the child's word. Returns: False if it can no longer come."""
+        os.close(self.child_end)
+        self.child_end = -1
+        loop, said = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._read_end, said.set)
+        try:
+            await said.wait()
+        finally:
+            loop.remove_reader(self._read_end)
+        return bool(os.read(self._read_end, 100))
+
+    def close(self) -> None:
+        """Lets go of the pipe."""
+        for end in (self._read_end, self.child_end):
+            if end >= 0:
+                os.close(end)
 
 
 STAYS_DOWN: Final = frozenset({0, 2})

@@ -95,6 +95,15 @@ def print_facts(facts: Sequence[tuple[str, str | Text | None]]) -> None:
     out.print(made)
 
 
+def print_hanging(head: Text, text: str | Text, *, indent: int) -> None:
+    """A line that goes on below its own text, `indent` columns in, where the terminal ends."""
+    made = Table(box=None, pad_edge=False, padding=0, show_header=False, show_edge=False)
+    made.add_column(width=indent, no_wrap=True)
+    made.add_column(overflow="fold")
+    made.add_row(head, text if isinstance(text, Text) else plain(text))
+    out.print(made)
+
+
 def state(value: str) -> Text:
     """A state in its colour."""
     return Text(value, style=STATE_STYLES.get(value, ""))

@@ -6,7 +6,7 @@ Spec: job queue, "How a server takes a job", "Limits".
 """
 
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from random import Random
@@ -14,13 +14,15 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from rota.errors import PayloadError
+from rota.errors import ExecRefused, NotNow, PayloadError
 from rota.ids import JobId
 from rota.lease import Loss
 from rota.queue import job as jobs
 from rota.queue.child_messages import Ended, outcome_of
+from rota.queue.history import TryEnd
 from rota.queue.job import Ask, ClaimedJob, Finish, NewJob, Outcome, Release, Scope
 from rota.queue.kind import Kind
+from rota.queue.pause import NOTHING_PAUSED, Paused
 from rota.queue.payload import cut_text, encode
 
 CLAIM_MAX: Final = 1000
@@ -29,41 +31,125 @@ CLAIM_MAX: Final = 1000
 WAIT_S_MAX: Final = 100 * 365.25 * 24 * 3600.0
 """A hundred years, as in `enqueue`. The database takes no wait without an end, and one would hold up its batch."""
 
+START_SHARE: Final = 0.5
+"""A job begins only while so much of its lease is left."""
+
 STALLED: Final = "The job made no progress for the lease time ({lease_s:g} s); its worker stopped it"
 NOT_COMMITTED: Final = "The transaction of ctx.finish_with was not committed"
 UNWRITTEN: Final = "The job's heartbeat could not be written for the lease time; its worker stopped it"
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Free slots of a kind; with a lowest priority where only urgent jobs may take them."""
+
+    free: int
+    lowest: int | None = None
+
+
 @dataclass(slots=True)
 class Slots:
-    """How many jobs of each kind run here, and which kinds have room."""
+    """How many jobs of each kind run here, and which kinds have room.
+
+    Kinds that are bound by the CPU share `cpus` slots, whatever kinds they are. Where one of them has urgent jobs, a
+    quarter of these is kept for them.
+    """
 
     kinds: Mapping[str, Kind]
+    cpus: int = 1
     running: dict[str, int] = field(default_factory=dict)
     open: bool = True
     """False once the worker takes no new work."""
+    allowances: dict[str, Callable[[], int]] = field(default_factory=dict)
+    """For kinds that need more than a slot: how many of their jobs may run here now. It may change at any time."""
+    _calm: set[str] = field(default_factory=set)
+    """Kinds of which no urgent job was due the last time that only those were asked for."""
+    _asked: int = 0
+    paused: Paused | None = NOTHING_PAUSED
+    """What nobody may claim for now; None while that is not known."""
 
-    def asks(self) -> list[Ask]:
+    def asks(self, among: Collection[str] | None = None) -> list[Ask]:
         """What to claim now: each kind with a free slot, in all about CLAIM_MAX jobs.
 
         Where the free slots are more than that, kinds with few get all of theirs and the others share the rest, so
         that a kind with a thousand slots never keeps another out.
+
+        Args:
+            among: kinds to ask for; None for all.
         """
-        free = sorted((slots, name) for name in self.kinds if (slots := self._free(name)) > 0)
+        rooms = [(name, room) for name in self.kinds if (among is None or name in among) and (room := self._room(name))]
+        rooms.sort(key=lambda entry: (entry[1].free, entry[0]))
+        rooms = self._with_cpus(rooms)
         asks, left = [], CLAIM_MAX
-        for number, (slots, name) in enumerate(free):
-            share = max(1, min(slots, left // (len(free) - number)))
+        for number, (name, room) in enumerate(rooms):
+            share = max(1, min(room.free, left // (len(rooms) - number)))
             kind = self.kinds[name]
-            asks.append(Ask(name, share, kind.lease_s, kind.max_tries))
+            asks.append(Ask(name, share, kind.lease_s, kind.max_tries, lowest=room.lowest, limits=kind.limits))
             left = max(0, left - share)
         return asks
+
+    def _with_cpus(self, rooms: list[tuple[str, Room]]) -> list[tuple[str, Room]]:
+        """The same, but kinds that are bound by the CPU get no more than is left of it; who gets first, changes."""
+        bound = [entry for entry in rooms if self.kinds[entry[0]].cpu_bound]
+        if not bound:
+            return rooms
+        self._asked += 1
+        first = self._asked % len(bound)
+        left = self._cpus_left - (self._cpus_kept if bound[0][1].lowest is None else 0)
+        shares: dict[str, int] = {}
+        for number, (name, room) in enumerate(bound[first:] + bound[:first]):
+            shares[name] = min(room.free, -(-left // (len(bound) - number)))
+            left -= shares[name]
+        given = [(name, Room(shares.get(name, room.free), room.lowest)) for name, room in rooms]
+        return [(name, room) for name, room in given if room.free > 0]
 
     def free_kinds(self) -> list[str]:
         """The kinds with a free slot."""
         return [name for name in self.kinds if self._free(name) > 0]
 
+    def answered(self, ask: Ask, count: int) -> None:
+        """Notes how many jobs an ask brought."""
+        if ask.lowest is not None and count < ask.free:
+            self._calm.add(ask.kind)
+
+    def heard(self, kinds: Iterable[str]) -> None:
+        """Notes that jobs of these kinds may be due, urgent ones too."""
+        self._calm.difference_update(kinds)
+
+    def paused_kinds(self) -> list[str]:
+        """The kinds of which nothing may be claimed for now."""
+        return [name for name in self.kinds if self.paused is not None and self.paused.holds(name)]
+
     def _free(self, name: str) -> int:
-        return self.kinds[name].limit - self.running.get(name, 0) if self.open else 0
+        room = self._room(name)
+        return 0 if room is None else room.free
+
+    def _room(self, name: str) -> Room | None:
+        if self.paused is None or self.paused.holds(name):
+            return None
+        kind = self.kinds[name]
+        free = kind.limit - self.running.get(name, 0) if self.open else 0
+        allowance = self.allowances.get(name)
+        if free > 0 and allowance is not None:
+            free = min(free, allowance() - self.running.get(name, 0))
+        if not kind.cpu_bound:
+            return Room(free) if free > 0 else None
+        general = min(free, self._cpus_left - self._cpus_kept)
+        if general > 0:
+            return Room(general)
+        urgent = min(free, self._cpus_left)
+        if urgent <= 0 or kind.urgent_priority is None or name in self._calm:
+            return None
+        return Room(urgent, kind.urgent_priority)
+
+    @property
+    def _cpus_left(self) -> int:
+        return self.cpus - sum(self.running.get(name, 0) for name, kind in self.kinds.items() if kind.cpu_bound)
+
+    @property
+    def _cpus_kept(self) -> int:
+        urgent = any(kind.cpu_bound and kind.urgent_priority is not None for kind in self.kinds.values())
+        return max(1, self.cpus // 4) if urgent and self.cpus > 1 else 0
 
     def roomy(self, kind: str) -> bool:
         """Whether at least half of a whole claim of this kind has room: smaller claims cost more for each job."""
@@ -105,11 +191,11 @@ def settle(job: ClaimedJob, *, kind: Kind, returned: Any, random: Random) -> Fin
                 job, kind=kind, error=error or "The handler asked for a retry", random=random, after_s=after_s
             )
         case jobs.Snooze(after_s, reason):
-            return Release(job.lease, wait_s=_bounded(after_s), reason=_clean(reason), keyed=keyed)
+            return Release(job.lease, wait_s=_bounded(after_s), reason=_clean(reason), keyed=keyed, how=TryEnd.SNOOZED)
         case jobs.Again(after_s):
             return Finish(job.lease, Outcome.AGAIN, wait_s=_bounded(after_s), keyed=keyed)
         case jobs.Yield():
-            return Release(job.lease, keyed=keyed)
+            return Release(job.lease, keyed=keyed, how=TryEnd.YIELDED)
         case jobs.GiveBack(reason, after_s):
             return Release(job.lease, wait_s=_bounded(after_s), reason=_clean(reason), keyed=keyed)
         case jobs.Fail(reason):
@@ -135,10 +221,18 @@ def settle_child(job: ClaimedJob, *, kind: Kind, ended: Ended, random: Random) -
     return Finish(job.lease, Outcome.DONE, result=ended.result)
 
 
-def failed_try(job: ClaimedJob, *, kind: Kind, error: str, random: Random, after_s: float | None = None) -> Finish:
+def failed_try(
+    job: ClaimedJob,
+    *,
+    kind: Kind,
+    error: str,
+    random: Random,
+    after_s: float | None = None,
+    how: TryEnd | None = None,
+) -> Finish:
     """A try that failed: again after a wait, or failed for good on the last one."""
     if job.tries >= job.max_tries:
-        return Finish(job.lease, Outcome.FAILED, error=cut_text(error))
+        return Finish(job.lease, Outcome.FAILED, error=cut_text(error), how=how)
     wait_s = kind.retry.wait_s(job.tries, random=random) if after_s is None else after_s
     return Finish(
         job.lease,
@@ -146,7 +240,19 @@ def failed_try(job: ClaimedJob, *, kind: Kind, error: str, random: Random, after
         error=cut_text(error),
         wait_s=_bounded(wait_s),
         keyed=job.dedupe_scope is Scope.QUEUED,
+        how=how,
     )
+
+
+def raised(job: ClaimedJob, *, kind: Kind, error: BaseException, random: Random) -> Finish | Release:
+    """Decides what becomes of a job whose handler raised."""
+    match error:
+        case NotNow():
+            return settle(job, kind=kind, returned=jobs.GiveBack(str(error), error.after_s), random=random)
+        case ExecRefused():
+            return Finish(job.lease, Outcome.FAILED, error=cut_text(describe_error(error)))
+        case _:
+            return failed_try(job, kind=kind, error=describe_error(error), random=random)
 
 
 def unfit(job: ClaimedJob, error: PayloadError) -> Finish:
@@ -165,29 +271,36 @@ class Stop:
     """Its lease has ended by the holder's clock."""
     started: bool = True
     """Its handler had been called."""
+    killed: bool = False
+    """Its child process was killed."""
 
 
 def stopped(job: ClaimedJob, *, kind: Kind, why: Stop, random: Random) -> Finish | Release | None:
     """A job that was stopped. None where the lease is gone and nothing may be written."""
+    how = TryEnd.KILLED if why.killed else TryEnd.STOPPED
     if why.loss is Loss.TAKEN:
         return None
     if why.given_back and not why.started:
-        return give_back(job)
+        return give_back_unbegun(job, kind=kind)
     if why.cancel_asked:
-        return Finish(job.lease, Outcome.CANCELLED)
+        return Finish(job.lease, Outcome.CANCELLED, how=how)
     if why.loss is Loss.STALLED:
-        return failed_try(job, kind=kind, error=STALLED.format(lease_s=kind.lease_s), random=random)
+        return failed_try(job, kind=kind, error=STALLED.format(lease_s=kind.lease_s), random=random, how=how)
     if why.loss is Loss.UNWRITTEN or why.over:
-        return failed_try(job, kind=kind, error=UNWRITTEN, random=random)
+        return failed_try(job, kind=kind, error=UNWRITTEN, random=random, how=how)
     if why.given_back:
         return give_back(job)
     return failed_try(job, kind=kind, error="The handler was cancelled by its own code", random=random)
 
 
-def could_not_stop(job: ClaimedJob, *, kind: Kind, random: Random) -> Finish:
-    """A stalled job whose thread or blocked loop could not be stopped: its process ends, and only then may it go on."""
+def could_not_stop(job: ClaimedJob, *, kind: Kind, random: Random, gone_in_s: float = 0.0) -> Finish:
+    """A stalled job whose thread or blocked loop could not be stopped: its process ends, and only then may it go on.
+
+    `gone_in_s`: how long the process may still be there; the next try does not start before.
+    """
     error = STALLED.format(lease_s=kind.lease_s) + " by ending the process"
-    return failed_try(job, kind=kind, error=error, random=random)
+    ended = failed_try(job, kind=kind, error=error, random=random, how=TryEnd.FENCED)
+    return structs.replace(ended, wait_s=max(ended.wait_s, gone_in_s)) if ended.outcome is Outcome.RETRY else ended
 
 
 def give_back(job: ClaimedJob, *, wait_s: float | None = None) -> Release:
@@ -195,11 +308,30 @@ def give_back(job: ClaimedJob, *, wait_s: float | None = None) -> Release:
     return Release(job.lease, wait_s=wait_s, keyed=job.dedupe_scope is Scope.QUEUED)
 
 
+def begins_too_late(*, left_s: float, lease_s: float) -> bool:
+    """Whether so little of a lease is left that its job should not begin: it would soon be stopped, as if it had made
+    no progress. Its claim was answered late, or the jobs before it kept the event loop."""
+    return left_s < START_SHARE * lease_s
+
+
+def give_back_unbegun(job: ClaimedJob, *, kind: Kind) -> Release:
+    """A job that goes back although nobody stopped it: it has not begun, and does not count as started."""
+    rate = kind.limits.rate
+    return structs.replace(give_back(job), unstart_s=None if rate is None else rate.per_s)
+
+
 def with_progress(write: Finish | Release, progress: Any | None) -> Finish | Release:
     """The same, with the job's last progress if that is not stored yet."""
     if progress is None:
         return write
     return structs.replace(write, progress=encode(progress, what="progress"))
+
+
+def of_pass(write: Finish | Release, kind: Kind) -> Finish | Release:
+    """The same, with the next run of the pass if it ends a run of one, however it ended."""
+    if not kind.runs_pass or not isinstance(write, Finish) or write.outcome in (Outcome.RETRY, Outcome.AGAIN):
+        return write
+    return structs.replace(write, follows=kind.name, keyed=True)
 
 
 def with_follow_ups(write: Finish | Release, follow_ups: Sequence[NewJob]) -> Finish | Release:

@@ -14,10 +14,12 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.ids import BatchId, JobId
 from rota.lease import Lease
+from rota.queue.history import TryEnd
+from rota.queue.limits import NO_LIMITS, Limits
 
 
 class State(StrEnum):
@@ -182,12 +184,20 @@ class Full(Struct, frozen=True, gc=False):
 
 
 class Ask(Struct, frozen=True, gc=False):
-    """What a claim wants of one kind."""
+    """What a claim wants of one kind. `lowest`: no job of a lower priority; `after`: the tenant whose turn was the
+    last, where tenants take turns."""
 
     kind: str
     free: int
     lease_s: float
     max_tries: int
+    lowest: int | None = None
+    limits: Limits = NO_LIMITS
+    after: str | None = None
+
+    def behind(self, tenant: str | None) -> "Ask":
+        """The same, behind that tenant's turn."""
+        return structs.replace(self, after=tenant)
 
 
 class ClaimedJob(Struct, frozen=True, gc=False):
@@ -229,8 +239,10 @@ class Outcome(StrEnum):
 
 class Finish(Struct, frozen=True, gc=False):
     """The end of a try. `result` and `progress` are JSON text (None: what is stored stays); `wait_s` counts for RETRY
-    and AGAIN. `keyed`: the job has a queued-scope key. `follow_ups`: jobs that are added if and when a DONE or AGAIN is
-    written. `alone`: the write is a commit of its own."""
+    and AGAIN. `keyed`: it goes apart from the others, because the job has a queued-scope key or is the run of a pass.
+    `follow_ups`: jobs that are added if and when a DONE or AGAIN is written. `alone`: the write is a commit of its own.
+    `follows`: the pass whose next run is written in the same transaction. `how` the try ended, where the outcome does
+    not say it."""
 
     lease: Lease
     outcome: Outcome
@@ -239,18 +251,24 @@ class Finish(Struct, frozen=True, gc=False):
     wait_s: float = 0.0
     keyed: bool = False
     progress: str | None = None
+    how: TryEnd | None = None
     follow_ups: tuple[NewJob, ...] = ()
     alone: bool = False
+    follows: str | None = None
 
 
 class Release(Struct, frozen=True, gc=False):
-    """A return to the queue that counts no try. `wait_s` None keeps run_after and with it the place in line."""
+    """A return to the queue that counts no try. `wait_s` None keeps run_after and with it the place in line.
+    `unstart_s`: the job has not begun, and its kind's rate, per so many seconds, counts it no longer.
+    `how` the run ended, where it was not given back."""
 
     lease: Lease
     wait_s: float | None = None
     reason: str | None = None
     keyed: bool = False
     progress: str | None = None
+    how: TryEnd | None = None
+    unstart_s: float | None = None
     alone: bool = False
 
 
@@ -266,13 +284,14 @@ class Swept(Struct, frozen=True, gc=False):
 
 class Poll(Struct, frozen=True, gc=False):
     """What a server sees: seconds until the next job is due (0 or less: now; None: nothing waits), whether a lease ran
-    out, which of its jobs somebody wants stopped, and for full kinds the priorities of due jobs that are more urgent
-    than one that runs, the highest first."""
+    out, which of its jobs somebody wants stopped, for full kinds the priorities of due jobs that are more urgent than
+    one that runs, the highest first, and what is paused (`kind:thumbnail`, `tenant:acme`, `all:`)."""
 
     next_due_s: float | None
     expired: bool
     cancels: tuple[JobId, ...]
     urgent: dict[str, list[int]] = {}
+    paused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +372,21 @@ class Retried(Struct, frozen=True, gc=False):
     id: JobId
     outcome: str
     holder: JobId | None = None
+
+
+class Answer(Struct, frozen=True, gc=False):
+    """How a job stands, for whoever waits for its result. `result` is JSON text."""
+
+    state: State
+    result: str | None
+    error: str | None
+
+
+class FailedJob(Struct, frozen=True, gc=False):
+    """A failed job that may run again. `keyed`: another job may hold its key by now."""
+
+    id: JobId
+    keyed: bool
 
 
 # What a handler may return. Any other value is the job's result, and an exception is a failed try.

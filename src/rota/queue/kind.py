@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from rota.errors import SettingsError
+from rota.queue.limits import NO_LIMITS, Limits
 from rota.queue.payload import check_text
 from rota.queue.retry import Fixed, RetryWaits
+from rota.queue.role import ALL_ROLES, DEFAULT_ROLE, is_role
 
 Isolation = Literal["auto", "async", "thread", "process"]
 """Where a handler runs: in the worker's event loop, in a thread of it, or in a child process that can be killed."""
@@ -19,8 +21,13 @@ HEARTBEAT_S: Final = 30.0
 """Seed 003: progress is written every 30 seconds."""
 MAX_TRIES: Final = 3
 """Seed 003."""
+EXEC_LIMIT: Final = 1000
+"""The limit of a kind that needs exec servers where nothing else is said: its share of their slots is what counts."""
 LIMIT: Final = 10
 """Jobs of one kind at once in one worker process where nothing else is said."""
+
+KEEP_S_MAX: Final = 3650 * 86_400.0
+"""Ten years, as in the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,14 @@ class Kind:
         retry: how long to wait after a failed try.
         ends_alone: each end is written in a commit of its own.
         payload_type: what the handler takes; Any for plain JSON values.
+        keep_s: how long its ended jobs stay, 0 seconds to ten years; None: as the settings say.
+        keep_failed_s: the same for its failed ones, which never go before the others.
+        limits: what holds for the kind on all servers together.
+        cpu_bound: its jobs share the CPUs with those of all such kinds of the process; `limit` is their number.
+        urgent_priority: jobs of this priority and above may also take the CPUs that are kept for urgent ones.
+        exec: the services of exec servers that its jobs need: no more of them are claimed than have a share there.
+        role: the servers that take it, besides those that take all: see `rota.queue.role`.
+        runs_pass: its jobs are the runs of the pass of this name.
     """
 
     name: str
@@ -47,6 +62,14 @@ class Kind:
     isolation: Isolation = "auto"
     ends_alone: bool = False
     payload_type: Any = Any
+    keep_s: float | None = None
+    keep_failed_s: float | None = None
+    limits: Limits = NO_LIMITS
+    cpu_bound: bool = False
+    urgent_priority: int | None = None
+    exec: tuple[str, ...] = ()
+    role: str = DEFAULT_ROLE
+    runs_pass: bool = False
 
     def check(self) -> None:
         """Refuses settings that cannot work.
@@ -55,7 +78,10 @@ class Kind:
         """
         rules: tuple[tuple[bool, str], ...] = (
             (1 <= len(self.name) <= 200, "needs a name of 1 to 200 characters"),
-            (0 <= self.limit <= 100_000, f"has limit={self.limit}; give 0 (keeps the kind off) to 100,000"),
+            (
+                isinstance(self.limit, int) and 0 <= self.limit <= 100_000,
+                f'has limit={self.limit!r}; give "cpu", or 0 (keeps the kind off) to 100,000',
+            ),
             (1 <= self.lease_s <= 86_400, f"has lease_s={self.lease_s}; give 1 to 86,400 seconds"),
             (
                 0.1 <= self.heartbeat_s <= self.lease_s / 2,
@@ -68,9 +94,27 @@ class Kind:
                 f"has isolation={self.isolation!r}; give async, thread or process",
             ),
             (
+                is_role(self.role),
+                f"has role={self.role!r}; give a name of lower-case letters, digits, _ and -, other than {ALL_ROLES!r}",
+            ),
+            (
                 callable(getattr(self.retry, "wait_s", None)),
                 "has a retry without wait_s; give rota.Fixed or Exponential",
             ),
+            (
+                self.urgent_priority is None or self.cpu_bound,
+                f"has urgent_priority={self.urgent_priority}, which only means something with limit='cpu'",
+            ),
+            (
+                not self.exec or self.isolation != "process",
+                "has exec=… and isolation='process', where ctx.exec does not reach; use isolation='thread'",
+            ),
+            *self.limits.faults(),
+        )
+        keeps = {"keep_s": self.keep_s, "keep_failed_s": self.keep_failed_s}
+        rules += tuple(
+            (kept is None or 0 <= kept <= KEEP_S_MAX, f"has {name}={kept}; give 0 to {KEEP_S_MAX:,.0f} seconds")
+            for name, kept in keeps.items()
         )
         check_text("The name of a kind", self.name)
         for kept, fault in rules:

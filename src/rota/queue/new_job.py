@@ -33,11 +33,13 @@ def describe(
     max_tries: int | None = None,
     parent: JobId | None = None,
     batch_id: BatchId | None = None,
+    trace: str | None = None,
 ) -> NewJob:
     """Makes a checked NewJob; see `App.enqueue` for the arguments.
 
     Args:
         known: the kind is the program's own, and was checked when it was made.
+        trace: the traceparent of the span that the enqueue stands in.
 
     Raises: PayloadError with the field's path; EnqueueError.
     """
@@ -65,6 +67,7 @@ def describe(
         max_tries=max_tries,
         parent_id=parent,
         batch_id=batch_id,
+        trace=trace,
     )
 
 

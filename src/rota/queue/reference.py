@@ -23,14 +23,17 @@ from msgspec import structs
 from rota.errors import BatchNotFound, EnqueueError, JobNotFound
 from rota.ids import BatchId, Holder, JobId, uuid_v7s
 from rota.lease import Lease, Renewal
+from rota.queue.history import LOG_LINES_MAX, KeptLine, LogLine, Stopped, Try, TryEnd
 from rota.queue.job import (
     ENDED,
     NEXT_STATES,
+    Answer,
     Ask,
     BatchStatus,
     ClaimedJob,
     Dedupe,
     Enqueued,
+    FailedJob,
     Finish,
     Full,
     JobFilter,
@@ -45,7 +48,13 @@ from rota.queue.job import (
     Swept,
     Twin,
 )
+from rota.queue.limits import Rate
+from rota.queue.marks import MARGIN_S, Mark
 from rota.queue.payload import encode
+from rota.queue.reference_fleet import ReferenceFleet
+from rota.queue.reference_history import History
+from rota.queue.reference_limits import Starts, by_turns
+from rota.queue.retention import Keep, Pruned, Rule
 
 CANCEL_GRACE_S: Final = 30.0
 DELAY_S_MAX: Final = 3_155_760_000.0
@@ -54,7 +63,7 @@ LAST_TRY: Final = "The lease ran out on the last try"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Reference:
+class Reference(ReferenceFleet):
     """The queue in memory.
 
     Args:
@@ -67,6 +76,7 @@ class Reference:
     """
 
     def __init__(self, *, clock: Callable[[], datetime], random: Random) -> None:
+        super().__init__()
         self.notices: list[str] = []
         self._clock = clock
         self._random = random
@@ -80,6 +90,10 @@ class Reference:
         self._runs_until: dict[JobId, datetime] = {}
         """Until when a cancelled job may still run, whose holder did not answer."""
         self._waiting: dict[Holder, tuple[frozenset[str], datetime]] = {}
+        self._history = History()
+        self._starts = Starts()
+        self._turns: set[JobId] = set()
+        """Jobs whose last claim counted leases."""
 
     # Adding
 
@@ -156,26 +170,80 @@ class Reference:
 
     # Running
 
-    def claim(self, asks: Sequence[Ask], *, holder: Holder, now: datetime | None = None) -> list[ClaimedJob]:
-        """Takes due jobs of the kinds asked for (each kind once), in the queue's order."""
+    def claim(
+        self, asks: Sequence[Ask], *, holder: Holder, marks: Sequence[Mark] = (), now: datetime | None = None
+    ) -> list[ClaimedJob]:
+        """Takes due jobs of the kinds asked for (each kind once), in the queue's order; those behind the marks."""
+        at = self._at(now)
+        claimed = [
+            self._lease(row, ask, holder, at)
+            for ask in asks
+            for row in [row for row in self._due(ask, at) if not _is_before(row, marks, at)][: ask.free]
+        ]
+        return sorted(claimed, key=lambda job: job.order)
+
+    def claim_turns(self, asks: Sequence[Ask], *, holder: Holder, now: datetime | None = None) -> list[ClaimedJob]:
+        """The same for kinds that have limits beyond one server."""
         at = self._at(now)
         claimed = []
         for ask in asks:
-            due = [row for row in self._queued() if row.kind == ask.kind and row.run_after <= at]
-            for row in sorted(due, key=_place_in_line)[: ask.free]:
-                leased = self._write(
-                    row,
-                    state=State.LEASED,
-                    leased_by=holder,
-                    lease_epoch=row.lease_epoch + 1,
-                    lease_until=_after(at, ask.lease_s),
-                    heartbeat_at=at,
-                    started_at=at,
-                    tries=row.tries + 1,
-                    max_tries=ask.max_tries if row.max_tries is None else row.max_tries,
-                )
-                claimed.append(_claimed(leased))
+            limits, room = ask.limits, ask.free
+            live = [row for row in self._counted() if row.kind == ask.kind and _lease_end(row) > at]
+            if limits.fleet is not None:
+                room = min(room, limits.fleet - len(live))
+            if limits.rate is not None:
+                room = min(room, self._starts.room(ask.kind, limits.rate, at))
+            due, room = self._due(ask, at), max(room, 0)
+            if limits.by_turns:
+                tenants = Counter(row.tenant or "" for row in live)
+                due = by_turns(due, room=room, after=ask.after, tenant_limit=limits.tenant, live=tenants)
+            jobs = [self._lease(row, ask, holder, at) for row in due[:room]]
+            self._turns.difference_update(job.id for job in jobs)
+            if limits.ends_make_room:
+                self._turns.update(job.id for job in jobs)
+            if limits.rate is not None:
+                self._starts.add(ask.kind, limits.rate, at, len(jobs))
+            claimed += jobs
         return sorted(claimed, key=lambda job: job.order)
+
+    def unstart(self, leases: Iterable[Lease], *, per_s: float) -> list[JobId]:
+        """Takes back that jobs of a kind with a rate started; those whose start no longer counts, once each."""
+        taken_back = []
+        for lease in sorted(leases):
+            row = self._held(lease)
+            if row is not None and row.started_at is not None:
+                self._starts.add(row.kind, Rate(1, per_s), row.started_at, -1)
+                self._write(row, started_at=None)
+                taken_back.append(row.id)
+        return taken_back
+
+    def _due(self, ask: Ask, at: datetime) -> list[JobRow]:
+        lowest = float("-inf") if ask.lowest is None else ask.lowest
+        paused = self._paused_tenants(at)
+        due = [
+            row
+            for row in self._queued()
+            if row.kind == ask.kind and row.run_after <= at and row.priority >= lowest and row.tenant not in paused
+        ]
+        return sorted(due, key=_place_in_line)
+
+    def _lease(self, row: JobRow, ask: Ask, holder: Holder, at: datetime) -> ClaimedJob:
+        leased = self._write(
+            row,
+            state=State.LEASED,
+            leased_by=holder,
+            lease_epoch=row.lease_epoch + 1,
+            lease_until=_after(at, ask.lease_s),
+            heartbeat_at=at,
+            started_at=at,
+            tries=row.tries + 1,
+            max_tries=ask.max_tries if row.max_tries is None else row.max_tries,
+        )
+        return _claimed(leased)
+
+    def _counted(self) -> list[JobRow]:
+        rows = [self._open[job_id] for job_id in self._turns if job_id in self._open]
+        return [row for row in rows if row.state is State.LEASED]
 
     def renew(self, renewals: Iterable[Renewal], *, now: datetime | None = None) -> dict[JobId, bool]:
         """Extends leases; the ids of those that hold, each with whether somebody asked to cancel the job."""
@@ -202,7 +270,15 @@ class Reference:
             goes_on = finish.outcome in (Outcome.RETRY, Outcome.AGAIN)
             again = finish.outcome is Outcome.AGAIN
             state = self._returned(row) if goes_on else State(finish.outcome)
+            following = []
+            if asked.follows is not None and not goes_on:
+                following = self._next_runs(asked.follows, ends=row.id, at=at)
             error, progress = _or(finish.error, row.last_error), _or(finish.progress, row.progress)
+            if not again and (row.lease_epoch > 1 or finish.outcome is not Outcome.DONE):
+                how = finish.how or TryEnd(finish.outcome)
+                self._history.tried(row, ended=how, error=finish.error, ended_at=at)
+            if goes_on:
+                self._history.forget_runs(row)
             if state is State.QUEUED:
                 self._back(
                     row, run_after=_after(at, finish.wait_s), last_error=None if again else error, progress=progress,
@@ -211,6 +287,8 @@ class Reference:
             else:
                 result = None if goes_on else finish.result
                 self._end(row, state, at, last_error=error, progress=progress, result=result)
+            for put in following:
+                self.put_pass(put, now=at)
             if finish.follow_ups and finish.outcome in (Outcome.DONE, Outcome.AGAIN):
                 self.enqueue_many(finish.follow_ups, now=at)
             written[row.id] = state
@@ -225,11 +303,15 @@ class Reference:
         at = self._at(now)
         written = {}
         for release in sorted(releases, key=lambda release: release.lease):
+            if release.unstart_s is not None:
+                self.unstart([release.lease], per_s=release.unstart_s)
             row = self._held(release.lease)
             if row is None:
                 continue
             state, tries, error = self._returned(row), max(row.tries - 1, 0), _or(release.reason, row.last_error)
             progress = _or(release.progress, row.progress)
+            self._history.tried(row, ended=release.how or TryEnd.GIVEN_BACK, error=release.reason, ended_at=at)
+            self._history.forget_runs(row)
             if state is State.QUEUED:
                 run_after = row.run_after if release.wait_s is None else _after(at, release.wait_s)
                 self._back(row, run_after=run_after, tries=tries, last_error=error, progress=progress)
@@ -285,6 +367,7 @@ class Reference:
                 f"The lease ran out: {row.leased_by} wrote nothing until "
                 f"{row.lease_until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
             )
+        self._history.tried(row, ended=TryEnd.LOST, error=error, ended_at=min(row.lease_until, at))
         if state is State.QUEUED:
             self._back(row, last_error=error)
         else:
@@ -415,22 +498,31 @@ class Reference:
         holder: Holder,
         full: Sequence[Full] = (),
         grace_s: float = CANCEL_GRACE_S,
+        marks: Sequence[Mark] = (),
+        none_expired_s: float | None = None,
         now: datetime | None = None,
     ) -> Poll:
         """What a server needs to know; writes nothing."""
         at = self._at(now)
+        paused = self._paused_tenants(at)
+        waiting = [row for row in self._queued() if row.tenant not in paused and not _is_before(row, marks, at)]
         urgent = {}
         for one in full:
-            waiting = [row.priority for row in self._queued() if row.kind == one.kind and row.run_after <= at]
-            above = sorted((priority for priority in waiting if priority > one.lowest), reverse=True)[: one.running]
+            due = [row.priority for row in waiting if row.kind == one.kind and row.run_after <= at]
+            above = sorted((priority for priority in due if priority > one.lowest), reverse=True)[: one.running]
             if above:
                 urgent[one.kind] = above
-        next_due = min((row.run_after for row in self._queued() if row.kind in kinds), default=None)
+        next_due = min((row.run_after for row in waiting if row.kind in kinds), default=None)
         asked_before = _after(at, -grace_s)
+        expired_after = None if none_expired_s is None else _after(at, -none_expired_s - MARGIN_S)
         return Poll(
             next_due_s=None if next_due is None else (next_due - at).total_seconds(),
             expired=any(
-                (row.lease_until is not None and row.lease_until < at)
+                (
+                    row.lease_until is not None
+                    and row.lease_until < at
+                    and (expired_after is None or row.lease_until > expired_after)
+                )
                 or (row.cancel_asked_at is not None and row.cancel_asked_at < asked_before)
                 for row in self._open.values()
             ),
@@ -440,6 +532,7 @@ class Reference:
                 )
             ),
             urgent=urgent,
+            paused=tuple(f"{pause.scope}:{pause.name}" for pause in self.pauses(now=at)),
         )
 
     def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
@@ -455,14 +548,112 @@ class Reference:
             if other != holder and until >= left_before
         }
 
-    def prune(self, *, keep_s: float, limit: int = 1000, now: datetime | None = None) -> int:
-        """Removes at most `limit` ended jobs that are older than `keep_s` seconds, and says how many."""
-        ended_before = _after(self._at(now), -keep_s)
-        old = [row for row in self._ended.values() if row.finished_at and row.finished_at < ended_before]
-        old = [row for row in old if row.batch_id not in self._batches or self._batches[row.batch_id].ended_at]
-        for row in old[:limit]:
+    # History
+
+    def keep(self, rules: Sequence[Keep]) -> list[Keep]:
+        """Says how long the ended jobs of these kinds stay. Returns: what all programs have said."""
+        return self._history.keep(rules)
+
+    def prune(
+        self, rule: Rule, *, since: datetime | None = None, limit: int = 1000, now: datetime | None = None
+    ) -> Pruned:
+        """Removes at most `limit` ended jobs that have stayed as long as this rule says."""
+        before = _after(self._at(now), -rule.keep_s)
+        old = [
+            row
+            for row in self._ended.values()
+            if row.finished_at is not None and (since or _EPOCH) <= row.finished_at < before
+            if (row.state is State.FAILED) == rule.failed
+            and (row.kind not in rule.others if rule.kind is None else row.kind == rule.kind)
+            and (row.batch_id not in self._batches or self._batches[row.batch_id].ended_at)
+        ][:limit]
+        for row in old:
             del self._ended[row.id]
-        return len(old[:limit])
+            self._history.removed(row.id)
+        return Pruned(len(old), before)
+
+    def tries(self, ids: Iterable[JobId], *, now: datetime | None = None) -> list[Try]:
+        """The tries that are kept of these jobs, by job and epoch."""
+        return self._history.of(set(ids), at=self._at(now), running=list(self._open.values()))
+
+    def stopped(self, stops: Iterable[Stopped], *, holder: Holder, now: datetime | None = None) -> dict[Lease, float]:
+        """Notes when this holder really stopped runs whose leases it had lost; how long each ran beside others."""
+        return self._history.stopped(stops, holder=holder, at=self._at(now), running=self._open.values())
+
+    def overlap_s(self, *, now: datetime | None = None) -> float:
+        """How long runs of one job by different holders have overlapped, in all that is kept."""
+        rows, at = list(self._open.values()), self._at(now)
+        return sum(self._history.overlap_s(lease, at=at, running=rows) for lease in self._history.tries)
+
+    def log(self, lines: Sequence[LogLine], *, clock: float, now: datetime | None = None) -> None:
+        """Keeps lines that handlers logged, of jobs that exist."""
+        known = [line for line in lines if line.lease.job_id in self._open or line.lease.job_id in self._ended]
+        self._history.log(known, clock=clock, at=self._at(now))
+
+    def logs(self, ids: Iterable[JobId], *, limit: int = LOG_LINES_MAX) -> list[KeptLine]:
+        """The lines that are kept of these jobs, of each the last `limit`."""
+        wanted = sorted(set(ids))
+        lines = [line for _, line in sorted(self._history.lines.items())]
+        return [line for job_id in wanted for line in [line for line in lines if line.job_id == job_id][-limit:]]
+
+    # Results, and what failed
+
+    def results(self, ids: Iterable[JobId]) -> dict[JobId, Answer]:
+        """How these jobs stand; one that does not exist is missing."""
+        found = {job_id: self._open.get(job_id) or self._ended.get(job_id) for job_id in ids}
+        return {
+            job_id: Answer(row.state, row.result, row.last_error if row.state in ENDED else None)
+            for job_id, row in found.items()
+            if row is not None
+        }
+
+    def failed_count(
+        self, *, kinds: Sequence[str] | None = None, since_s: float | None = None, now: datetime | None = None
+    ) -> dict[str, int]:
+        """How many failed jobs there are of each kind."""
+        found = [row.kind for row in self._failed(kinds, since_s, self._at(now))]
+        return {kind: found.count(kind) for kind in sorted(set(found))}
+
+    def failed(
+        self,
+        *,
+        kinds: Sequence[str] | None = None,
+        since_s: float | None = None,
+        above: JobId | None = None,
+        limit: int = 1000,
+        now: datetime | None = None,
+    ) -> list[FailedJob]:
+        """One page of failed jobs, by id."""
+        rows = self._failed(kinds, since_s, self._at(now))
+        return [
+            FailedJob(row.id, row.dedupe_scope in (Scope.OPEN, Scope.QUEUED))
+            for row in rows
+            if above is None or row.id > above
+        ][:limit]
+
+    def retry_many(self, ids: Iterable[JobId], *, now: datetime | None = None) -> list[JobId]:
+        """Puts failed jobs without a key back into the queue; the ids of those that are queued now."""
+        at, queued = self._at(now), []
+        for job_id in sorted(ids):
+            row = self._ended.get(job_id)
+            if row is None or row.state is not State.FAILED or row.dedupe_scope in (Scope.OPEN, Scope.QUEUED):
+                continue
+            self._write(row, state=State.QUEUED, run_after=at, tries=0, finished_at=None, result=None)
+            self._wake([row.kind], at)
+            queued.append(job_id)
+        return queued
+
+    def _failed(self, kinds: Sequence[str] | None, since_s: float | None, at: datetime) -> list[JobRow]:
+        ended_since = _EPOCH if since_s is None else _after(at, -since_s)
+        return sorted(
+            (
+                row
+                for row in self._ended.values()
+                if row.state is State.FAILED and row.finished_at is not None and row.finished_at >= ended_since
+                if kinds is None or row.kind in kinds
+            ),
+            key=lambda row: row.id,
+        )
 
     def page(
         self, wanted: JobFilter, *, limit: int, below: JobId | None = None, now: datetime | None = None
@@ -475,6 +666,10 @@ class Reference:
             if (below is None or row.id < below) and _is_wanted(row, wanted, at)
         ]
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
+
+    def forever_holder(self, key: str) -> JobId | None:
+        """The job that was added under a forever-scope key, which may be gone."""
+        return self._forever.get(key)
 
     def show(self, lowest: JobId, highest: JobId | None = None, *, limit: int = 10) -> list[JobRow]:
         """Jobs whole, by id, or all whose ids lie from `lowest` to `highest`; newest first."""
@@ -580,9 +775,6 @@ class Reference:
         rows = self._open.values() if dedupe.scope is Scope.OPEN else self._queued()
         return next((row.id for row in rows if (row.dedupe_key, row.dedupe_scope) == (dedupe.key, dedupe.scope)), None)
 
-    def _queued(self) -> list[JobRow]:
-        return [row for row in self._open.values() if row.state is State.QUEUED]
-
     def _wake(self, kinds: Sequence[str], at: datetime) -> None:
         if any(until > at and not waited.isdisjoint(kinds) for waited, until in self._waiting.values()):
             self.notices += sorted(set(kinds))
@@ -592,9 +784,6 @@ class Reference:
         first_us = max((at - _EPOCH) // timedelta(microseconds=1), self._last_us + 1)
         self._last_us = first_us + count - 1
         return [JobId(new) for new in uuid_v7s(count, unix_us=first_us, random_bits=self._random.getrandbits(62))]
-
-    def _at(self, now: datetime | None) -> datetime:
-        return self._clock() if now is None else now
 
 
 def _fault(job: NewJob) -> str | None:
@@ -672,6 +861,16 @@ def _claimed(row: JobRow) -> ClaimedJob:
         progress=row.progress,
         trace=row.trace,
     )
+
+
+def _is_before(row: JobRow, marks: Sequence[Mark], at: datetime) -> bool:
+    """Whether a mark of its level is behind this job, so that a claim from there does not see it."""
+    for mark in marks:
+        if (mark.kind, mark.priority) == (row.kind, row.priority):
+            begin = _after(at, -MARGIN_S - (mark.age_s or 0.0))
+            begin = begin if mark.run_after is None else min(begin, mark.run_after)
+            return (row.run_after, row.id.int) <= (begin, mark.job_id.int if mark.job_id else 0)
+    return False
 
 
 def _place_in_line(row: JobRow) -> tuple[int, datetime, JobId]:

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,14 +28,14 @@ def test_only_known_workloads_can_be_asked_for() -> None:
 
 
 def test_the_drain_with_history_brings_the_drain_without() -> None:
-    works: Any = None
+    works: Any = SimpleNamespace(drain=print)
     assert list(plan(works, ("W6",))) == ["W6"]
     assert [name for name, _ in plan(works, ("W6",))["W6"]] == ["rota", "finished", "future", "history"]
     assert [name for name, _ in plan(works, ("W3", "W6"))["W6"]] == ["finished", "future", "history"]
 
 
 def test_peers_are_measured_beside_rota_when_asked_for() -> None:
-    works: Any = None
+    works: Any = SimpleNamespace(drain=print)
     assert parse([]).peers == ()
     assert parse(["--peers"]).peers == PEERS
     assert parse(["--peers", "pgqueuer"]).peers == ("pgqueuer",)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.errors import PayloadError
+from rota.errors import ExecRefused, NoSlot, PayloadError
 from rota.ids import JobId
 from rota.lease import Lease, Loss
 from rota.queue.dispatcher import (
@@ -28,12 +28,15 @@ from rota.queue.dispatcher import (
     failed_try,
     give_back,
     not_committed,
+    of_pass,
+    raised,
     settle,
     stopped,
     unfit,
     with_follow_ups,
     yielding,
 )
+from rota.queue.history import TryEnd
 from rota.queue.job import (
     Again,
     Ask,
@@ -51,6 +54,7 @@ from rota.queue.job import (
     Yield,
 )
 from rota.queue.kind import Kind
+from rota.queue.pause import Paused
 from rota.queue.retry import Exponential, Fixed
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -93,6 +97,21 @@ def test_a_worker_asks_for_its_free_slots() -> None:
     assert (free(slots), slots.free_kinds(), slots.count) == ({"b": 4}, ["b"], 3)
     slots.left("a")
     assert (free(slots), slots.count) == ({"a": 1, "b": 4}, 2)
+
+
+def test_paused_kinds_are_not_asked_for() -> None:
+    slots = Slots(kinds(a=2, b=5), paused=Paused(kinds=frozenset({"a", "z"})))
+    assert (free(slots), slots.free_kinds(), slots.paused_kinds()) == ({"b": 5}, ["b"], ["a"])
+    assert not slots.roomy("a") and slots.roomy("b")
+    slots.paused = Paused(all=True)
+    assert (slots.asks(), slots.paused_kinds()) == ([], ["a", "b"])
+    slots.paused = Paused(tenants=frozenset({"a"}))
+    assert free(slots) == {"a": 2, "b": 5}
+
+
+def test_nothing_is_asked_for_while_pauses_are_not_known() -> None:
+    slots = Slots(kinds(a=2), paused=None)
+    assert (slots.asks(), slots.free_kinds(), slots.paused_kinds()) == ([], [], [])
 
 
 def test_a_closed_worker_asks_for_nothing() -> None:
@@ -155,9 +174,9 @@ class Report:
         (Retry(), Finish(LEASE, Outcome.RETRY, error="The handler asked for a retry", wait_s=30.0)),
         (Retry(5.0, "busy"), Finish(LEASE, Outcome.RETRY, error="busy", wait_s=5.0)),
         (Retry(0), Finish(LEASE, Outcome.RETRY, error="The handler asked for a retry", wait_s=0.0)),
-        (Snooze(60.0), Release(LEASE, wait_s=60.0)),
-        (Snooze(60.0, "later"), Release(LEASE, wait_s=60.0, reason="later")),
-        (Yield(), Release(LEASE)),
+        (Snooze(60.0), Release(LEASE, wait_s=60.0, how=TryEnd.SNOOZED)),
+        (Snooze(60.0, "later"), Release(LEASE, wait_s=60.0, reason="later", how=TryEnd.SNOOZED)),
+        (Yield(), Release(LEASE, how=TryEnd.YIELDED)),
         (GiveBack(), Release(LEASE, wait_s=1.0)),
         (GiveBack("no GPU", 9.0), Release(LEASE, wait_s=9.0, reason="no GPU")),
     ],
@@ -192,7 +211,7 @@ def test_an_end_needs_no_look_at_twins(returned: Any) -> None:
 def test_the_last_try_fails() -> None:
     assert settled(Retry(5.0, "busy"), tries=3) == Finish(LEASE, Outcome.FAILED, error="busy")
     assert settled(Retry(), tries=1, max_tries=1).outcome is Outcome.FAILED  # type: ignore[union-attr]
-    assert settled(Snooze(5.0), tries=3) == Release(LEASE, wait_s=5.0)
+    assert settled(Snooze(5.0), tries=3) == Release(LEASE, wait_s=5.0, how=TryEnd.SNOOZED)
 
 
 def test_the_wait_follows_the_try() -> None:
@@ -239,8 +258,8 @@ def test_a_payload_that_does_not_fit_is_not_tried_again() -> None:
     )
 
 
-def again(error: str) -> Finish:
-    return Finish(LEASE, Outcome.RETRY, error=error, wait_s=30.0)
+def again(error: str, how: TryEnd | None = TryEnd.STOPPED) -> Finish:
+    return Finish(LEASE, Outcome.RETRY, error=error, wait_s=30.0, how=how)
 
 
 @pytest.mark.parametrize(
@@ -251,13 +270,19 @@ def again(error: str) -> Finish:
         (Stop(loss=Loss.STALLED), again(STALLED.format(lease_s=300))),
         (Stop(loss=Loss.UNWRITTEN), again(UNWRITTEN)),
         (Stop(over=True), again(UNWRITTEN)),
-        (Stop(cancel_asked=True), Finish(LEASE, Outcome.CANCELLED)),
-        (Stop(cancel_asked=True, loss=Loss.STALLED, given_back=True), Finish(LEASE, Outcome.CANCELLED)),
+        (Stop(cancel_asked=True), Finish(LEASE, Outcome.CANCELLED, how=TryEnd.STOPPED)),
+        (Stop(cancel_asked=True, killed=True), Finish(LEASE, Outcome.CANCELLED, how=TryEnd.KILLED)),
+        (Stop(loss=Loss.STALLED, killed=True), again(STALLED.format(lease_s=300), TryEnd.KILLED)),
+        (Stop(over=True, killed=True), again(UNWRITTEN, TryEnd.KILLED)),
+        (
+            Stop(cancel_asked=True, loss=Loss.STALLED, given_back=True),
+            Finish(LEASE, Outcome.CANCELLED, how=TryEnd.STOPPED),
+        ),
         (Stop(given_back=True), Release(LEASE)),
         (Stop(given_back=True, loss=Loss.STALLED), again(STALLED.format(lease_s=300))),
         (Stop(given_back=True, started=False), Release(LEASE)),
         (Stop(given_back=True, started=False, loss=Loss.STALLED), Release(LEASE)),
-        (Stop(), again("The handler was cancelled by its own code")),
+        (Stop(), again("The handler was cancelled by its own code", None)),
     ],
 )
 def test_a_job_that_was_stopped(why: Stop, write: Finish | Release | None) -> None:
@@ -275,7 +300,15 @@ def test_a_job_that_could_not_be_stopped() -> None:
     write = could_not_stop(claimed(tries=3), kind=KIND, random=Random(1))
     assert write.outcome is Outcome.FAILED
     assert (write.error or "").endswith("its worker stopped it by ending the process")
-    assert could_not_stop(claimed(), kind=KIND, random=Random(1)).outcome is Outcome.RETRY
+    assert write.how is TryEnd.FENCED
+    again = could_not_stop(claimed(), kind=KIND, random=Random(1))
+    assert (again.outcome, again.how, again.wait_s) == (Outcome.RETRY, TryEnd.FENCED, 30.0)
+
+
+def test_what_a_process_could_not_stop_does_not_start_again_before_it_is_gone() -> None:
+    at_once = Kind("work", retry=Fixed(0.0))
+    write = could_not_stop(claimed(), kind=at_once, random=Random(1), gone_in_s=2.0)
+    assert (write.outcome, write.wait_s) == (Outcome.RETRY, 2.0)
 
 
 def test_a_job_that_is_given_back() -> None:
@@ -303,6 +336,24 @@ def test_an_error_in_one_line() -> None:
 
 def test_an_error_that_was_never_raised_has_no_place() -> None:
     assert describe_error(TimeoutError("slow")) == "TimeoutError: slow"
+
+
+def test_a_handler_that_lets_no_slot_through_sends_its_job_back_without_a_try() -> None:
+    write = raised(claimed(), kind=KIND, error=NoSlot("No slot came.", after_s=60.0), random=Random(1))
+    assert write == Release(LEASE, wait_s=60.0, reason="No slot came.", keyed=False)
+
+
+def test_a_command_that_never_fits_fails_its_job_at_once() -> None:
+    write = raised(claimed(), kind=KIND, error=ExecRefused("no such argument"), random=Random(1))
+    assert isinstance(write, Finish)
+    assert (write.outcome, write.error) == (Outcome.FAILED, "ExecRefused: no such argument")
+
+
+def test_any_other_error_is_a_failed_try() -> None:
+    error = ValueError("odd")
+    assert raised(claimed(), kind=KIND, error=error, random=Random(1)) == failed_try(
+        claimed(), kind=KIND, error="ValueError: odd", random=Random(1)
+    )
 
 
 # --- flow ---
@@ -342,3 +393,13 @@ def test_who_makes_room() -> None:
     assert yielding([9, 1], jobs) == {new, old}
     assert yielding([9, 9, 9, 9, 9], jobs) == {new, old, one, jobs[3].id}
     assert yielding([2, 2, 2, 2], jobs) == {new, old, one}
+
+
+def test_each_end_of_a_run_of_a_pass_is_followed_by_the_next() -> None:
+    runs = Kind("nightly", runs_pass=True)
+    for outcome in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED):
+        end = Finish(LEASE, outcome)
+        assert of_pass(end, runs) == Finish(LEASE, outcome, keyed=True, follows="nightly")
+        assert of_pass(end, KIND) == end
+    for goes_on in (Finish(LEASE, Outcome.RETRY), Finish(LEASE, Outcome.AGAIN), Release(LEASE)):
+        assert of_pass(goes_on, runs) == goes_on

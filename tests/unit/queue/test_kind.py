@@ -30,6 +30,7 @@ def test_the_defaults_are_those_of_the_seed() -> None:
         {"max_tries": 1000},
         {"retry": Exponential()},
         {"isolation": "thread"},
+        {"isolation": "thread", "exec": ("ocr",)},
         {"name": "k" * 200},
         {"name": "漢字 of any kind: 'quotes', \\"},
     ],
@@ -43,7 +44,7 @@ def test_the_limits_themselves_are_fine(settings: dict[str, Any]) -> None:
     [
         ({"name": ""}, "needs a name of 1 to 200 characters"),
         ({"name": "k" * 201}, "needs a name of 1 to 200 characters"),
-        ({"limit": -1}, "has limit=-1; give 0 (keeps the kind off) to 100,000"),
+        ({"limit": -1}, 'has limit=-1; give "cpu", or 0 (keeps the kind off) to 100,000'),
         ({"limit": 100_001}, "has limit=100001"),
         ({"lease_s": 0.9, "heartbeat_s": 0.1}, "has lease_s=0.9; give 1 to 86,400 seconds"),
         ({"lease_s": 86_401}, "has lease_s=86401"),
@@ -70,3 +71,8 @@ def test_a_bad_setting_names_its_kind_and_itself(settings: dict[str, Any], said:
 def test_a_name_that_cannot_be_stored(name: str) -> None:
     with pytest.raises(PayloadError, match="The name of a kind cannot be stored"):
         Kind(name).check()
+
+
+def test_a_child_process_cannot_run_commands() -> None:
+    with pytest.raises(SettingsError, match=r"isolation='thread'"):
+        Kind("work", isolation="process", exec=("ocr",)).check()

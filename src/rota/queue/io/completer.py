@@ -35,7 +35,9 @@ log = get_logger("rota.worker")
 
 def is_single(write: Write) -> TypeGuard[Finish]:
     """Whether this is an end that finish_one.sql can write."""
-    return isinstance(write, Finish) and write.outcome not in GOING_ON and not write.follow_ups
+    return (
+        isinstance(write, Finish) and write.outcome not in GOING_ON and not write.follow_ups and write.follows is None
+    )
 
 
 def waits(write: Write) -> bool:

@@ -4,17 +4,23 @@ It may be used from the handler's coroutine or from its thread. It holds no rule
 do.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar, Unpack
 
+from rota.commands import Args, Call, Commands, Completed, Options, Run, Stdin
 from rota.errors import EnqueueError, LeaseLost
 from rota.ids import JobId
-from rota.io.log import Events, get_logger
+from rota.io import tracing
+from rota.io.commands import run_whole
 from rota.queue.io.finishing import Ending, FinishWith
+from rota.queue.io.job_events import JobEvents, job_events
 from rota.queue.job import ClaimedJob, Dedupe, NewJob
 from rota.queue.new_job import describe, kind_of
 from rota.queue.payload import cut_text, encode
+
+T = TypeVar("T")
 
 FOLLOW_UPS_MAX: Final = 10_000
 """Jobs that may follow one: they are added in the transaction of its end, which should be short."""
@@ -42,6 +48,24 @@ class Host(Ending, Protocol):
 
     def progressed(self, progress: Any | None) -> bool:
         """Notes that the job moved; False if its lease is gone."""
+        ...
+
+    def said(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Keeps a line that the handler logged."""
+        ...
+
+    def commands(self) -> Commands:
+        """Who runs commands in slots of exec servers.
+
+        Raises: SettingsError if nobody does.
+        """
+        ...
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the worker's event loop, from the handler's thread.
+
+        Raises: SettingsError where the handler is no thread; LeaseLost once the job must stop.
+        """
         ...
 
 
@@ -133,6 +157,7 @@ class Context:
         job = describe(
             name, payload, known=name == self.job.kind, priority=priority, tenant=tenant, dedupe=dedupe,
             run_after=run_after, delay_s=delay_s, max_tries=max_tries, parent=self.job.id if child else None,
+            trace=tracing.current(),
         )  # fmt: skip
         if len(self._host.follow_ups) >= FOLLOW_UPS_MAX:
             raise EnqueueError(
@@ -159,9 +184,13 @@ class Context:
         return FinishWith(conn, lease=self.job.lease, ending=self._host, result=result)
 
     @property
-    def log(self) -> Events:
-        """A logger whose lines carry the job's id and kind."""
-        return get_logger("rota.job").bind(job_id=str(self.job.id), kind=self.job.kind, epoch=self.job.lease.epoch)
+    def log(self) -> JobEvents:
+        """A logger whose lines carry the job's id, kind and epoch: `ctx.log.info("stored", bytes=7)`.
+
+        They go where the program's logs go. From `info` up, the first thousand of a run also stay with the job, for
+        `rota jobs show ID --logs`.
+        """
+        return job_events(self.job, keep=self._host.said)
 
     def progress(self, fraction: float | None = None, text: str | None = None, **facts: Any) -> Noted:
         """Says that the job moved: its lease follows (I4). Call it after each piece of work; it costs almost nothing.
@@ -187,3 +216,52 @@ class Context:
         if self._host.told_to_stop() or not self._host.progressed(progress):
             raise LeaseLost(f"Job {self.job.id} must stop: its lease is over, or somebody cancelled it.")
         return _NOTED
+
+    # Commands on exec servers
+
+    def exec(
+        self, service: str, args: Args = (), *, stdin: Stdin | None = None, **options: Unpack[Options]
+    ) -> AbstractAsyncContextManager[Run]:
+        """Runs a declared command in a slot of an exec server, with its output as it comes.
+
+        Output and progress move the job's lease, and so does the limited wait for a slot. When the job is stopped, so
+        is the command. Where no slot comes within `wait_s`, NoSlot is raised; if the handler lets it through, the job
+        goes back for a minute and no try counts.
+
+        Args:
+            service: what an exec server declares.
+            args: for the template of the service, by name or as a list.
+            stdin: bytes, a Path, an open binary file, or chunks.
+            options: see `rota.commands.Options`; priority and tenant are the job's unless given.
+
+        Returns: `async with ctx.exec(…) as run`, with `run.stdout`, `run.position()`, `run.cancel()`, `run.receipt`.
+
+        Raises, in the block: ExecFailed, ExecLost, ExecRefused, ExecStopped, NoSlot; SettingsError.
+        """
+        return self._host.commands().exec(self._call(service, args, stdin, options))
+
+    def run(
+        self, service: str, args: Args = (), *, input: Stdin | None = None, **options: Unpack[Options]
+    ) -> Awaitable[Completed]:
+        """Runs a command whole, for small work: `(await ctx.run("ocr", input=page)).output`. As `exec` otherwise."""
+        return run_whole(self._host.commands(), self._call(service, args, input, options))
+
+    def run_sync(
+        self, service: str, args: Args = (), *, input: Stdin | None = None, **options: Unpack[Options]
+    ) -> Completed:
+        """The same for handlers in threads: `ctx.run_sync("ocr", input=page).output`.
+
+        Raises: as `exec`; LeaseLost once the job must stop.
+        """
+        return self._host.wait_for(run_whole(self._host.commands(), self._call(service, args, input, options)))
+
+    def _call(self, service: str, args: Args, stdin: Stdin | None, options: Options) -> Call:
+        host = self._host
+        told: Options = {"priority": self.job.priority, "tenant": self.job.tenant, **options}
+        return Call(
+            service, args, stdin, name=str(self.job.id), moved=lambda: _ignore(host.progressed(None)), **told
+        )  # fmt: skip
+
+
+def _ignore(_kept: bool) -> None:
+    """Who lost its lease is stopped in other ways."""

@@ -16,19 +16,24 @@ from typing import Final
 
 from msgspec import structs
 
-from rota.errors import PayloadError, RotaError
+from rota.commands import Commands
+from rota.errors import NotNow, PayloadError, RotaError
 from rota.ids import BatchId, JobId
+from rota.io import tracing
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.lease import Lease, Loss
 from rota.queue import dispatcher
 from rota.queue.child_messages import Ended
 from rota.queue.handler import Handler
+from rota.queue.history import TryEnd
 from rota.queue.io.children import ChildDied, Children
 from rota.queue.io.completer import Write
 from rota.queue.io.context import Yielded
 from rota.queue.io.heart import FENCE_WAIT_S, Last
+from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
+from rota.queue.io.metering import Metering
 from rota.queue.io.running import KILL_GRACE_S, Running, Stopped, Written, run_in_child
 from rota.queue.io.store import Store
 from rota.queue.job import ClaimedJob, Finish, Full, HandlerOutcome, Outcome, State, Yield
@@ -57,10 +62,14 @@ class Crew:
     Args:
         handlers: by kind.
         leases: where their leases stand.
+        lines: where what they log goes.
         random: for the jitter of waits.
         store: asked what became of jobs that their handlers ended themselves.
         cancel_grace_s: how long a job that somebody cancelled may take to stop.
         ended: told of a job's end: its kind, and what to write; None where the lease is gone.
+        lost: told of runs that ended after their leases were lost, and when they ended.
+        metering: counts, if anybody does.
+        commands: gives whoever runs commands for the handlers; None where nobody does.
     """
 
     def __init__(
@@ -68,15 +77,24 @@ class Crew:
         handlers: Mapping[str, Handler],
         *,
         leases: GuardedBook,
+        lines: JobLines,
         random: Random,
         store: Store,
         cancel_grace_s: float,
         ended: Callable[[str, Write | None], None],
+        lost: Callable[[Lease, float], None],
+        metering: Metering | None = None,
+        commands: Callable[[], Commands] | None = None,
     ) -> None:
         self._handlers = handlers
         self._leases = leases
         self._random = random
         self._ended = ended
+        self._lines = lines
+        self._lost = lost
+        self._metering = metering
+        self._tracer = tracing.tracer()
+        self._commands = commands
         self._store = store
         self._schema = store.database.target.schema
         self._cancel_grace_s = cancel_grace_s
@@ -104,7 +122,10 @@ class Crew:
                 handler = handlers[job.kind]
                 kind = handler.kind
                 held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
-                started = Running(job, handler, held=held, leases=self._leases, schema=self._schema)
+                started = Running(
+                    job, handler, held=held, leases=self._leases, lines=self._lines, schema=self._schema,
+                    commands=self._commands,
+                )  # fmt: skip
                 running[job.lease.job_id] = started
                 self._line.append(started)
         self._idle.clear()
@@ -138,6 +159,8 @@ class Crew:
         if running.loss is None:
             running.loss = loss
             log.warning(LOSS_WORDS[loss], job_id=str(lease.job_id), kind=running.job.kind, epoch=lease.epoch)
+            if self._metering is not None and loss is not Loss.STALLED:
+                self._metering.meters.lost(loss)
         running.stop()
 
     def cancel(self, job_id: JobId) -> None:
@@ -199,9 +222,14 @@ class Crew:
         for running in list(self._running.values()):
             job = running.job
             if job.lease == stuck and running.cancel_asked:
-                last.finishes.append(Finish(job.lease, Outcome.CANCELLED))
+                last.finishes.append(Finish(job.lease, Outcome.CANCELLED, how=TryEnd.FENCED))
             elif job.lease == stuck:
-                last.finishes.append(dispatcher.could_not_stop(job, kind=running.handler.kind, random=self._random))
+                finish = dispatcher.could_not_stop(
+                    job, kind=running.handler.kind, random=self._random, gone_in_s=FENCE_WAIT_S
+                )
+                last.finishes.append(finish)
+                if self._metering is not None:
+                    self._metering.fenced(job.kind, failed=finish.outcome is Outcome.FAILED)
             else:
                 last.releases.append(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
         return last
@@ -216,20 +244,26 @@ class Crew:
             task.add_done_callback(self._tasks.discard)
 
     async def _work_off(self) -> None:
-        task, line, turn_ends = asyncio.current_task(), self._line, lease_clock() + TURN_S
+        task, line, began = asyncio.current_task(), self._line, lease_clock()
         assert task is not None, "this is a task"
+        turn_ends = began + TURN_S
         while line:
             running = line.popleft()
             running.task = task
-            await self._run(running)
+            ended = await self._run(running)
+            if self._metering is not None:
+                self._metering.ran(running.job.kind, ended - began)
+            began = ended
             while task.cancelling():
                 # The order was for that job; the task goes on with the next.
                 task.uncancel()
-            if lease_clock() > turn_ends:
+            if ended > turn_ends:
                 await asyncio.sleep(0)
-                turn_ends = lease_clock() + TURN_S
+                began = lease_clock()
+                turn_ends = began + TURN_S
 
-    async def _run(self, running: Running) -> None:
+    async def _run(self, running: Running) -> float:
+        """Runs one job. Returns: the clock at its end."""
         write: Write | None = None
         try:
             write = await self._outcome(running)
@@ -240,30 +274,63 @@ class Crew:
                 write = dispatcher.with_follow_ups(write, running.follow_ups)
                 if running.handler.kind.ends_alone:
                     write = structs.replace(write, alone=True)
+                write = dispatcher.of_pass(write, running.handler.kind)
         finally:
             running.task = None
-            del self._running[running.job.lease.job_id]
+            lease = running.job.lease
+            if self._running.get(lease.job_id) is running:
+                # Else its lease was lost, and this worker has claimed the job anew before the handler came to its end.
+                del self._running[lease.job_id]
+            # The run is over now, whenever that is written.
+            now = lease_clock()
+            if running.started:
+                ended_at = running.held.ends(now=now)
+                self._lines.close(lease)
+                if running.held.deadline == 0.0:
+                    self._lost(lease, ended_at)
+            if running.span is not None:
+                self._end_span(running.span, write)
             if write is None:
-                self._leases.drop([running.job.lease])
+                self._leases.drop([lease])
             self._ended(running.job.kind, write)
             if not self._running:
                 self._idle.set()
+        return now
+
+    def _begin_span(self, tracer: tracing.Tracer, job: ClaimedJob) -> tracing.RunSpan:
+        facts: dict[str, str | int] = {"messaging.message.id": str(job.id), "rota.epoch": job.lease.epoch}
+        return tracer.begin(job.kind, traceparent=job.trace, tries=job.tries, facts=facts)
+
+    def _end_span(self, span: tracing.RunSpan, write: Write | None) -> None:
+        if isinstance(write, Finish):
+            went_wrong = write.outcome in (Outcome.FAILED, Outcome.RETRY)
+            span.end(write.outcome, error=(write.error or "") if went_wrong else None)
+        else:
+            span.end("lost" if write is None else "returned", error="The lease was lost" if write is None else None)
 
     async def _outcome(self, running: Running) -> Write | None:
         job, handler = running.job, running.handler
         if running.must_stop():
             return self._stopped(running)
+        left_s = running.held.deadline - lease_clock()
+        if dispatcher.begins_too_late(left_s=left_s, lease_s=handler.kind.lease_s):
+            log.warning(
+                "job given back unbegun: little of its lease was left", job_id=str(job.id), kind=job.kind, left_s=left_s
+            )
+            return dispatcher.give_back_unbegun(job, kind=handler.kind)
         running.started = True
+        running.span = None if self._tracer is None else self._begin_span(self._tracer, job)
         if handler.kind.isolation == "process":
             return await self._child_outcome(running)
         try:
             payload = handler.decode(job.payload)
         except PayloadError as error:
             return dispatcher.unfit(job, error)
+        variables = copy_context()
+        if running.span is not None:
+            running.span.around(variables)
         try:
-            returned = await running.call(
-                payload, variables=copy_context(), threads=self._threads, waits=self._add_task
-            )  # fmt: skip
+            returned = await running.call(payload, variables=variables, threads=self._threads, waits=self._add_task)
         except (asyncio.CancelledError, Stopped):
             return self._stopped(running)
         except Yielded:
@@ -271,12 +338,14 @@ class Crew:
         except (Exception, SystemExit) as error:
             if running.must_stop():
                 return self._stopped(running)
-            described = dispatcher.describe_error(error)
-            log.warning(
-                "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
-                error=described, exc_info=error,
-            )  # fmt: skip
-            return dispatcher.failed_try(job, kind=handler.kind, error=described, random=self._random)
+            if isinstance(error, NotNow):
+                log.info("job goes back: it cannot run now", job_id=str(job.id), kind=job.kind, reason=str(error))
+            else:
+                log.warning(
+                    "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
+                    error=dispatcher.describe_error(error), exc_info=error,
+                )  # fmt: skip
+            return dispatcher.raised(job, kind=handler.kind, error=error, random=self._random)
         if running.told and not isinstance(returned, HandlerOutcome):
             return self._stopped(running)
         return dispatcher.settle(job, kind=handler.kind, returned=returned, random=self._random)
@@ -319,6 +388,8 @@ class Crew:
         return dispatcher.settle_child(job, kind=kind, ended=ended, random=self._random)
 
     def _stopped(self, running: Running) -> Write | None:
+        if self._metering is not None and running.loss is Loss.STALLED:
+            self._metering.meters.stalled(running.job.kind, how="killed" if running.killed else "stopped")
         return dispatcher.stopped(
             running.job,
             kind=running.handler.kind,
@@ -328,6 +399,7 @@ class Crew:
                 given_back=running.given_back,
                 over=lease_clock() >= running.held.deadline,
                 started=running.started,
+                killed=running.killed,
             ),
             random=self._random,
         )

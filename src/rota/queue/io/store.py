@@ -16,13 +16,18 @@ import asyncpg
 
 from rota.errors import BatchNotFound, DatabaseAway, JobNotFound
 from rota.ids import BatchId, Holder, JobId
-from rota.io.postgres import Connection, Database, statement
+from rota.io.postgres import Connection
 from rota.lease import Lease, Renewal
+from rota.queue import periodic
+from rota.queue.history import LOG_LINES_MAX, LOG_RUNS_KEPT, TRIES_KEPT, KeptLine, LogLine, Stopped, Try, TryEnd
+from rota.queue.io.fleet import Fleet
 from rota.queue.job import (
+    Answer,
     Ask,
     BatchStatus,
     ClaimedJob,
     Enqueued,
+    FailedJob,
     Finish,
     Full,
     JobFilter,
@@ -36,7 +41,9 @@ from rota.queue.job import (
     State,
     Swept,
 )
+from rota.queue.marks import Mark
 from rota.queue.payload import encode
+from rota.queue.retention import Keep, Pruned, Rule
 
 CANCEL_GRACE_S: Final = 30.0
 """How long a holder has to answer a cancel before the job ends without it."""
@@ -66,20 +73,11 @@ class Return(NamedTuple):
     progress: str | None
     keyed: bool
     afresh: bool = False
+    how: TryEnd | None = None
 
 
-class Store:
+class Store(Fleet):
     """The queue's table family in one schema of one database."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self._schema = database.target.schema
-
-    def _sql(self, name: str) -> str:
-        return statement("rota.queue.io.sql", name, self._schema)
-
-    async def _fetch(self, name: str, *args: Any, conn: Connection | None = None) -> list[Any]:
-        return await self.database.fetch(self._sql(name), *args, conn=conn)
 
     async def enqueue(self, job: NewJob, *, conn: Connection | None = None, now: datetime | None = None) -> Enqueued:
         """Adds one job, in the connection's transaction if one is given.
@@ -98,20 +96,57 @@ class Store:
         rows = await self._fetch("enqueue_many.sql", *many_jobs(jobs, now=now), conn=conn)
         return [Enqueued(JobId(row["id"]), row["created"]) for row in rows]
 
-    async def claim(self, asks: Sequence[Ask], *, holder: Holder, now: datetime | None = None) -> list[ClaimedJob]:
-        """Takes due jobs of the kinds asked for, in the queue's order."""
+    async def claim(
+        self, asks: Sequence[Ask], *, holder: Holder, marks: Sequence[Mark] = (), now: datetime | None = None
+    ) -> list[ClaimedJob]:
+        """Takes due jobs of the kinds asked for, in the queue's order; where there is a mark, those behind it."""
         rows = await self._fetch(
             "claim.sql",
             [ask.kind for ask in asks],
             [ask.free for ask in asks],
             [ask.lease_s for ask in asks],
             [ask.max_tries for ask in asks],
+            [ask.lowest for ask in asks],
+            *_columns(marks),
             holder,
             now,
         )
-        claimed = [_claimed(row) for row in rows]
-        claimed.sort(key=lambda job: job.order)
-        return claimed
+        return _in_order(rows)
+
+    async def claim_turns(
+        self, asks: Sequence[Ask], *, holder: Holder, now: datetime | None = None
+    ) -> list[ClaimedJob]:
+        """The same for kinds that have limits beyond one server."""
+        ordered = sorted(asks, key=lambda ask: ask.kind)
+        limits = [ask.limits for ask in ordered]
+        rows = await self._fetch(
+            "claim_turns.sql",
+            [ask.kind for ask in ordered],
+            [ask.free for ask in ordered],
+            [ask.lease_s for ask in ordered],
+            [ask.max_tries for ask in ordered],
+            [ask.lowest for ask in ordered],
+            [limit.fleet for limit in limits],
+            [limit.tenant for limit in limits],
+            [limit.by_turns for limit in limits],
+            [ask.after for ask in ordered],
+            [None if limit.rate is None else limit.rate.count for limit in limits],
+            [None if limit.rate is None else limit.rate.per_s for limit in limits],
+            holder,
+            now,
+        )
+        return _in_order(rows)
+
+    async def unstart(self, leases: Iterable[Lease], *, per_s: float) -> list[JobId]:
+        """Takes back that jobs of a kind with a rate per so many seconds started; for jobs that are given back unbegun.
+
+        Returns: those whose start no longer counts; once each.
+        """
+        ordered = sorted(leases)
+        rows = await self._fetch(
+            "unstart.sql", [lease.job_id for lease in ordered], [lease.epoch for lease in ordered], per_s
+        )
+        return [JobId(row["id"]) for row in rows]
 
     async def renew(self, renewals: Iterable[Renewal], *, now: datetime | None = None) -> dict[JobId, bool]:
         """Extends leases; the ids of those that hold, each with whether somebody asked to cancel the job."""
@@ -129,7 +164,9 @@ class Store:
     async def finish(self, finishes: Iterable[Finish], *, now: datetime | None = None) -> dict[JobId, State]:
         """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
         ordered = sorted(finishes, key=_id_of)
-        plain = [finish for finish in ordered if not finish.follow_ups]
+        runs = [finish for finish in ordered if finish.follows is not None and finish.outcome not in GOING_ON]
+        others = [finish for finish in ordered if finish.follows is None or finish.outcome in GOING_ON]
+        plain = [finish for finish in others if not finish.follow_ups]
         ends = [finish for finish in plain if finish.outcome not in GOING_ON]
         written: dict[JobId, State] = {}
         if ends:
@@ -137,8 +174,10 @@ class Store:
         if len(ends) < len(plain):
             returns = [_returned(finish) for finish in plain if finish.outcome in GOING_ON]
             written |= await self._return(returns, now=now)
-        if len(plain) < len(ordered):
-            written |= await self._follow([finish for finish in ordered if finish.follow_ups], now=now)
+        if len(plain) < len(others):
+            written |= await self._follow([finish for finish in others if finish.follow_ups], now=now)
+        for run in runs:
+            written |= await self._end_run(run, run.follows or "", now=now)
         return written
 
     async def _finish(
@@ -153,33 +192,50 @@ class Store:
             _unless([finish.result for finish in ends], None),
             _unless([finish.progress for finish in ends], None),
             now,
+            _unless([finish.how for finish in ends], None),
             conn=conn,
         )
 
     async def _follow(self, finishes: Sequence[Finish], *, now: datetime | None) -> dict[JobId, State]:
-        """Ends with the jobs that follow from them, in one transaction: all of it or nothing.
+        """Ends with the jobs that follow from them, in one transaction: all of it or nothing."""
+        async with self.database.transaction() as conn:
+            rows = await self._follow_on(conn, finishes, now=now)
+        return await self._closing(rows, now=now)
+
+    async def _follow_on(self, conn: Connection, finishes: Sequence[Finish], *, now: datetime | None) -> list[Any]:
+        """The same in the transaction of `conn`; what was written.
 
         A job that somebody asked to cancel before its end was written ends cancelled, and nothing follows from it.
         """
-        async with self.database.transaction() as conn:
-            held = {
-                row["id"]: row["cancel_asked"]
-                for row in await self._fetch(
-                    "hold.sql", [f.lease.job_id for f in finishes], [f.lease.epoch for f in finishes], conn=conn
-                )
-            }
-            well = [finish for finish in finishes if held.get(finish.lease.job_id) is False]
-            ends = [finish for finish in well if finish.outcome not in GOING_ON]
-            ends += [
-                Finish(f.lease, Outcome.CANCELLED, progress=f.progress) for f in finishes if held.get(f.lease.job_id)
-            ]
-            rows = await self._finish(sorted(ends, key=_id_of), now=now, conn=conn) if ends else []
-            returns = [_returned(finish) for finish in well if finish.outcome in GOING_ON]
-            if returns:
-                rows = [*rows, *await self._release(returns, now=now, conn=conn)]
-            await self.enqueue_many(
-                [job for finish in well if finish.outcome in WENT_WELL for job in finish.follow_ups], conn=conn, now=now
+        held = {
+            row["id"]: row["cancel_asked"]
+            for row in await self._fetch(
+                "hold.sql", [f.lease.job_id for f in finishes], [f.lease.epoch for f in finishes], conn=conn
             )
+        }
+        well = [finish for finish in finishes if held.get(finish.lease.job_id) is False]
+        ends = [finish for finish in well if finish.outcome not in GOING_ON]
+        ends += [Finish(f.lease, Outcome.CANCELLED, progress=f.progress) for f in finishes if held.get(f.lease.job_id)]
+        rows = await self._finish(sorted(ends, key=_id_of), now=now, conn=conn) if ends else []
+        returns = [_returned(finish) for finish in well if finish.outcome in GOING_ON]
+        if returns:
+            rows = [*rows, *await self._release(returns, now=now, conn=conn)]
+        await self.enqueue_many(
+            [job for finish in well if finish.outcome in WENT_WELL for job in finish.follow_ups], conn=conn, now=now
+        )
+        return rows
+
+    async def _end_run(self, finish: Finish, name: str, *, now: datetime | None) -> dict[JobId, State]:
+        """Ends the run of a pass and writes its next run, in one transaction."""
+        async with self.database.transaction() as conn:
+            await self.hold_pass(name, conn=conn)
+            passes = await self.passes(name, now=now, conn=conn)
+            if finish.follow_ups:
+                rows = await self._follow_on(conn, [finish], now=now)
+            else:
+                rows = await self._finish([finish], now=now, conn=conn)
+            for put in periodic.next_runs(passes, ends=finish.lease.job_id) if rows else ():
+                await self.put_pass(put, now=now, conn=conn)
         return await self._closing(rows, now=now)
 
     async def finish_one(
@@ -200,9 +256,14 @@ class Store:
 
     async def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
         """Returns jobs to the queue without counting the try; answers like `finish`."""
+        ordered = sorted(releases, key=_id_of)
+        for per_s in {one.unstart_s for one in ordered if one.unstart_s is not None}:
+            await self.unstart((one.lease for one in ordered if one.unstart_s == per_s), per_s=per_s)
         returns = [
-            Return(release.lease, False, release.wait_s, release.reason, release.progress, release.keyed)
-            for release in sorted(releases, key=_id_of)
+            Return(
+                release.lease, False, release.wait_s, release.reason, release.progress, release.keyed, how=release.how
+            )
+            for release in ordered
         ]
         return await self._return(returns, now=now)
 
@@ -228,6 +289,8 @@ class Store:
             _unless([entry.progress for entry in batch], None),
             _unless([entry.afresh for entry in batch], False),
             now,
+            _unless([entry.how for entry in batch], None),
+            TRIES_KEPT,
             # Within a transaction there is no second try: the whole of it is tried again.
             alone=len(batch) == 1 and conn is None,
             conn=conn,
@@ -348,9 +411,12 @@ class Store:
         holder: Holder,
         full: Sequence[Full] = (),
         grace_s: float = CANCEL_GRACE_S,
+        marks: Sequence[Mark] = (),
+        none_expired_s: float | None = None,
         now: datetime | None = None,
     ) -> Poll:
-        """What a server needs to know; writes nothing."""
+        """What a server needs to know; writes nothing. With marks, and the seconds since when no lease had run out, it
+        looks at what comes behind."""
         row = (
             await self._fetch(
                 "poll.sql",
@@ -360,13 +426,16 @@ class Store:
                 [one.kind for one in full],
                 [one.lowest for one in full],
                 [one.running for one in full],
+                *_columns(marks),
+                none_expired_s,
                 now,
             )
         )[0]
         urgent: dict[str, list[int]] = {}
         for kind, priority in zip(row["urgent_kinds"], row["urgent_priorities"], strict=True):
             urgent.setdefault(kind, []).append(priority)
-        return Poll(row["next_due_s"], row["expired"], tuple(JobId(found) for found in row["cancels"]), urgent)
+        cancels = tuple(JobId(found) for found in row["cancels"])
+        return Poll(row["next_due_s"], row["expired"], cancels, urgent, tuple(row["paused"]))
 
     async def wait(self, holder: Holder, *, kinds: Sequence[str], seconds: float) -> None:
         """Says that this holder sleeps, so that enqueueing wakes it."""
@@ -376,10 +445,126 @@ class Store:
         """Takes back what `wait` said."""
         await self._fetch("awake.sql", holder)
 
-    async def prune(self, *, keep_s: float, limit: int = 1000, now: datetime | None = None) -> int:
-        """Removes at most `limit` ended jobs that are older than `keep_s` seconds, and says how many."""
-        removed: int = (await self._fetch("prune.sql", keep_s, limit, now))[0]["removed"]
-        return removed
+    async def keep(self, rules: Sequence[Keep]) -> list[Keep]:
+        """Says how long the ended jobs of a program's kinds stay, where it is not as the settings say.
+
+        Args:
+            rules: one for each kind of the program.
+
+        Returns: the rules of all programs.
+        """
+        rows = await self._fetch(
+            "keep.sql",
+            [rule.kind for rule in rules],
+            [rule.keep_s for rule in rules],
+            [rule.keep_failed_s for rule in rules],
+        )
+        return [Keep(row["kind"], row["keep_s"], row["keep_failed_s"]) for row in rows]
+
+    async def prune(
+        self, rule: Rule, *, since: datetime | None = None, limit: int = 1000, now: datetime | None = None
+    ) -> Pruned:
+        """Removes at most `limit` ended jobs that have stayed as long as this rule says.
+
+        Args:
+            rule: which jobs, and how long they stay.
+            since: jobs that ended before are gone already.
+            limit: how many at most.
+            now: for tests.
+
+        Returns: how many were removed, and `before`: what ended before is gone if they were fewer than `limit`.
+        """
+        row = (
+            await self._fetch("prune.sql", rule.kind, list(rule.others), rule.failed, rule.keep_s, since, limit, now)
+        )[0]
+        return Pruned(row["removed"], row["before"])
+
+    async def tries(self, ids: Iterable[JobId], *, now: datetime | None = None) -> list[Try]:
+        """The tries that are kept of these jobs, by job and epoch; a job that simply succeeded has none."""
+        return [
+            Try(**{**row, "job_id": JobId(row["job_id"]), "ended": TryEnd(row["ended"])})
+            for row in await self._fetch("tries.sql", list(ids), now)
+        ]
+
+    async def stopped(
+        self, stops: Iterable[Stopped], *, holder: Holder, conn: Connection | None = None, now: datetime | None = None
+    ) -> dict[Lease, float]:
+        """Notes when this holder really stopped runs whose leases it had lost.
+
+        Returns: for each that was noted, how many seconds it ran beside runs by other holders. One that is missing
+            has been noted before, or its lease was not swept yet.
+        """
+        ordered = sorted(stops, key=lambda stop: stop.lease)
+        rows = await self._fetch(
+            "stopped.sql",
+            [stop.lease.job_id for stop in ordered],
+            [stop.lease.epoch for stop in ordered],
+            holder,
+            [stop.ago_s for stop in ordered],
+            now,
+            conn=conn,
+        )
+        return {Lease(JobId(row["id"]), row["epoch"]): row["overlap_s"] for row in rows}
+
+    async def overlap_s(self, *, now: datetime | None = None) -> float:
+        """How many seconds runs of one job by different holders have overlapped, in all that is kept: 0, or I2 is
+        broken."""
+        overlap_s: float = (await self._fetch("overlap.sql", now))[0]["overlap_s"]
+        return overlap_s
+
+    async def log(self, lines: Sequence[LogLine], *, clock: float, now: datetime | None = None) -> None:
+        """Keeps lines that handlers logged; `clock` is the lease clock of this moment."""
+        await self._fetch(
+            "log.sql",
+            [line.lease.job_id for line in lines],
+            [line.lease.epoch for line in lines],
+            [line.number for line in lines],
+            [max(0.0, clock - line.said_at) for line in lines],
+            [line.level for line in lines],
+            [line.event for line in lines],
+            [line.fields for line in lines],
+            LOG_RUNS_KEPT,
+            now,
+        )
+
+    async def logs(self, ids: Iterable[JobId], *, limit: int = LOG_LINES_MAX) -> list[KeptLine]:
+        """The lines that are kept of these jobs, of each the last `limit`, in the order in which they were said."""
+        return [
+            KeptLine(**{**row, "job_id": JobId(row["job_id"])})
+            for row in await self._fetch("logs.sql", list(ids), limit)
+        ]
+
+    async def results(self, ids: Iterable[JobId]) -> dict[JobId, Answer]:
+        """How these jobs stand; one that does not exist is missing."""
+        return {
+            JobId(row["id"]): Answer(State(row["state"]), row["result"], row["last_error"])
+            for row in await self._fetch("results.sql", list(ids))
+        }
+
+    async def failed_count(
+        self, *, kinds: Sequence[str] | None = None, since_s: float | None = None, now: datetime | None = None
+    ) -> dict[str, int]:
+        """How many failed jobs there are of each kind, of these kinds, that ended within so many seconds."""
+        rows = await self._fetch("failed_count.sql", None if kinds is None else list(kinds), since_s, now)
+        return {row["kind"]: row["count"] for row in rows}
+
+    async def failed(
+        self,
+        *,
+        kinds: Sequence[str] | None = None,
+        since_s: float | None = None,
+        above: JobId | None = None,
+        limit: int = 1000,
+        now: datetime | None = None,
+    ) -> list[FailedJob]:
+        """One page of failed jobs, by id; the next page is `above` the last id of this one."""
+        rows = await self._fetch("failed.sql", None if kinds is None else list(kinds), since_s, above, limit, now)
+        return [FailedJob(JobId(row["id"]), row["keyed"]) for row in rows]
+
+    async def retry_many(self, ids: Iterable[JobId], *, now: datetime | None = None) -> list[JobId]:
+        """Puts failed jobs back into the queue, but for those with a key, which `retry` takes one by one; the ids of
+        those that are queued now."""
+        return sorted(JobId(row["id"]) for row in await self._fetch("retry_many.sql", sorted(ids), now))
 
     async def page(
         self, wanted: JobFilter, *, limit: int, below: JobId | None = None, now: datetime | None = None
@@ -462,7 +647,7 @@ def one_end(finish: Finish, *, unless_cancelled: bool = False, now: datetime | N
     lease = finish.lease
     return (
         str(lease.job_id), lease.epoch, finish.outcome.value, finish.error, finish.result, finish.progress,
-        unless_cancelled, now,
+        unless_cancelled, now, None if finish.how is None else finish.how.value,
     )  # fmt: skip
 
 
@@ -477,7 +662,7 @@ def one_batch(batch_id: BatchId, *, jobs: int, then: NewJob | None, now: datetim
 def _returned(finish: Finish) -> Return:
     """The end of a try after which the job goes on."""
     again = finish.outcome is Outcome.AGAIN
-    return Return(finish.lease, True, finish.wait_s, finish.error, finish.progress, finish.keyed, again)
+    return Return(finish.lease, True, finish.wait_s, finish.error, finish.progress, finish.keyed, again, finish.how)
 
 
 def _unless(values: list[Any], usual: Any) -> list[Any] | None:
@@ -508,6 +693,22 @@ def _claimed(row: Sequence[Any]) -> ClaimedJob:
         progress,
         trace,
     )
+
+
+def _columns(marks: Sequence[Mark]) -> tuple[list[Any], ...]:
+    return (
+        [mark.kind for mark in marks],
+        [mark.priority for mark in marks],
+        [mark.run_after for mark in marks],
+        [mark.job_id for mark in marks],
+        [mark.age_s for mark in marks],
+    )
+
+
+def _in_order(rows: Iterable[Sequence[Any]]) -> list[ClaimedJob]:
+    claimed = [_claimed(row) for row in rows]
+    claimed.sort(key=lambda job: job.order)
+    return claimed
 
 
 def _swept(row: Mapping[str, Any]) -> Swept:

@@ -16,27 +16,42 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from rota.commands import Commands
 from rota.errors import DatabaseAway, RotaError
-from rota.ids import Holder, new_holder
+from rota.ids import Holder, JobId, new_holder
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
+from rota.io.cpus import cpu_count
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
-from rota.lease import Lease
+from rota.lease import Lease, Loss
 from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
+from rota.queue.history import TryEnd
+from rota.queue.io.claims import Claims
 from rota.queue.io.completer import PENDING_MAX, Completer, Write
 from rota.queue.io.crew import Crew
 from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, Heart, Last
+from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
+from rota.queue.io.metering import Metering
+from rota.queue.io.pruner import Pruner
+from rota.queue.io.registry import Registry
+from rota.queue.io.stops import Stops
 from rota.queue.io.store import BATCHES_MAX, Store
 from rota.queue.io.wakeup import Wakeup
-from rota.queue.job import Finish, State
+from rota.queue.io.watch import Watch
+from rota.queue.job import Ask, ClaimedJob, Finish, Release, State
+from rota.queue.pause import paused_of
+from rota.queue.periodic import Declared
+from rota.queue.role import ALL_ROLES
+from rota.queue.server import Server
+from rota.version import __version__
 
 WAITING_S: Final = 30.0
 """How long a sleeping worker's wish to be woken stands; it is said again in good time."""
@@ -46,8 +61,6 @@ ROOM_S: Final = 0.002
 """How long a freed slot waits for others before a claim, where more is due: about as long as a claim takes."""
 GC_THRESHOLD: Final = (50_000, 20, 20)
 """Objects between collections: a batch of a thousand jobs makes tens of thousands, and keeps none."""
-PRUNE_EVERY_S: Final = 60.0
-PRUNE_BATCH: Final = 5000
 BATCHES_EVERY_S: Final = 15.0
 """How often each worker looks for batches that nobody has closed."""
 CANCEL_MARGIN_S: Final = 5.0
@@ -67,10 +80,17 @@ class WorkerOptions:
     poll_s: float = 1.0
     stop_grace_s: float = 25.0
     keep_s: float = 7 * 86_400.0
+    keep_failed_s: float = 7 * 86_400.0
     job_pool_size: int = 6
     cancel_grace_s: float = 10.0
     ends_process: bool = False
     """The process is the worker's own and ends right after `run`: threads that do not stop end with it."""
+    metering: Metering | None = None
+    """What counts; nothing is counted without it."""
+    role: str = ALL_ROLES
+    settings_digest: str = ""
+    passes: Mapping[str, Declared] = field(default_factory=dict)
+    """All passes of the program, also those whose runs this server leaves to others."""
 
 
 class Worker:
@@ -83,6 +103,13 @@ class Worker:
         target: the database.
         options: limits and waits.
         random: for jitter.
+        commands: gives whoever runs commands for the handlers; None where nobody does.
+
+    Attributes:
+        holder: the name under which this worker leases jobs.
+        ready: set once the worker has looked for work.
+        ends: how many tries ended how that did not end by themselves: stopped, killed, snoozed, yielded.
+        stops: says when lost runs really stopped; `overlap_seconds_total` has to stay 0.
     """
 
     def __init__(
@@ -92,25 +119,44 @@ class Worker:
         target: Target,
         options: WorkerOptions | None = None,
         random: Random | None = None,
+        commands: Callable[[], Commands] | None = None,
     ) -> None:
-        self.holder: Holder = new_holder(host=socket.gethostname(), pid=os.getpid())
+        host = socket.gethostname()
+        self.holder: Holder = new_holder(host=host, pid=os.getpid())
         self._handlers = handlers
         self._options = options or WorkerOptions()
         self._random = random or Random()  # noqa: S311 - jitter
         self._target = target
         self._database = Database(target, size=self._options.job_pool_size)
         self._store = Store(self._database)
-        self._slots = Slots({name: handler.kind for name, handler in handlers.items()})
-        self._leases = GuardedBook()
-        self._crew = Crew(
-            handlers, leases=self._leases, random=self._random, store=self._store,
-            cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended,
+        self._claims = Claims(self._store, holder=self.holder)
+        self._slots = Slots({name: handler.kind for name, handler in handlers.items()}, cpus=cpu_count(), paused=None)
+        server = Server(
+            self.holder, host, os.getpid(), __version__, self._options.role, self._options.settings_digest,
+            kinds={name: handler.kind.limit for name, handler in handlers.items() if handler.kind.limit},
+            passes=self._options.passes,
+            limits={name: handler.kind.limits.said() for name, handler in handlers.items() if handler.kind.limits},
         )  # fmt: skip
+        self._registry = Registry(self._store, server, random=self._random)
+        self._leases = GuardedBook()
+        self._lines = JobLines(self._store, random=self._random)
+        self.stops = Stops(self._store, holder=self.holder, overlapped=self._on_overlap)
+        self.ends: Counter[TryEnd] = Counter()
+        self._metering = self._options.metering
+        self._crew = Crew(
+            handlers, leases=self._leases, lines=self._lines, random=self._random, store=self._store,
+            cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended, metering=self._metering,
+            commands=commands, lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
+        )  # fmt: skip
+        self._ending: dict[JobId, str] = {}
+        """The kinds of jobs whose ends are on their way to the database."""
         self._completer = Completer(self._store, written=self._on_written, random=self._random)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kick = asyncio.Event()
         self._more = set(handlers)
         """Kinds of which more may be due than the last claim took."""
+        self._after_ends: set[str] = set()
+        """Kinds with limits beyond one server of which jobs have ended that may not be written yet."""
         self._soon: asyncio.TimerHandle | None = None
         self._claim_failed = False
         self._said_waiting_at: float | None = None
@@ -118,7 +164,6 @@ class Worker:
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self.ready = asyncio.Event()
-        """Set once the worker has looked for work."""
 
     def stop(self, *, now: bool = False) -> None:
         """Asks the worker to stop: it claims nothing new, waits for what runs, and gives back what does not end in
@@ -152,19 +197,29 @@ class Worker:
         )
         heart.start()
         completing = asyncio.create_task(self._completer.run())
+        pruner = Pruner(
+            self._store, [handler.kind for handler in self._handlers.values()],
+            keep_s=self._options.keep_s, keep_failed_s=self._options.keep_failed_s, random=self._random,
+        )  # fmt: skip
         claiming = asyncio.create_task(self._supervised("claim", self._claim_loop))
         loops = [
             claiming,
             asyncio.create_task(self._supervised("look", self._look_loop)),
-            asyncio.create_task(self._supervised("prune", self._prune_loop)),
+            asyncio.create_task(self._supervised("prune", pruner.run)),
             asyncio.create_task(self._supervised("batches", self._batches_loop)),
+            asyncio.create_task(self._lines.run()),
+            asyncio.create_task(self.stops.run()),
         ]
         if self._target.pooler == "none":
             wakeup = Wakeup(self._target, heard=self._on_heard, connected=self._kick_all, random=self._random)
             loops.append(asyncio.create_task(wakeup.run()))
+        if self._metering is not None:
+            loops.append(asyncio.create_task(self._metering.run(Watch(self._database).clock_ahead_s)))
         log.info("worker started", holder=self.holder, kinds=len(self._handlers), database=self._target.shown)
         try:
             await self._stopping.wait()
+            drains = self._registry.beat(self._slots.running, draining=True, now=True)
+            loops.append(asyncio.create_task(self._quietly(drains)))
             await self._drain(claiming)
         except asyncio.CancelledError:
             self.stop(now=True)
@@ -177,7 +232,10 @@ class Worker:
             await asyncio.to_thread(heart.stop_beating)
             with contextlib.suppress(RotaError, TimeoutError):
                 async with asyncio.timeout(2):
+                    await self._lines.write()
+                    await self.stops.say()
                     await self._store.awake(self.holder)
+                    await self._registry.leave()
             await self._database.stop()
             await self._crew.shut()
             log.info("worker stopped", holder=self.holder)
@@ -196,7 +254,7 @@ class Worker:
         """One claim. Returns: whether to claim again at once."""
         if self._completer.waiting >= PENDING_MAX or self._completer.late:
             return False
-        asks = [ask for ask in self._slots.asks() if ask.kind in self._more]
+        asks = self._slots.asks(self._more)
         if not asks:
             return False
         if self._claim_failed:
@@ -206,15 +264,30 @@ class Worker:
                 known = [lease.job_id for lease in self._leases.book]
             await self._store.disown(self.holder, known=known, before=before)
             self._claim_failed = False
+        got: Counter[str] = Counter()
+        for group in ([ask for ask in asks if not ask.limits], [ask for ask in asks if ask.limits]):
+            if group:
+                got += Counter(job.kind for job in await self._take(group))
+        full = got.total() >= sum(ask.free for ask in asks)
+        self._note_business(full=full)
+        if not full and await self._say_waiting():
+            # Somebody may have added a job before the wish to be woken stood: look once more.
+            self._more.update(ask.kind for ask in asks)
+        return self._claims_again()
+
+    async def _take(self, asks: list[Ask]) -> list[ClaimedJob]:
+        """Claims, and starts what it got."""
         self._more.difference_update(ask.kind for ask in asks)
         sent_at = lease_clock()
         try:
-            claimed = await self._store.claim(asks, holder=self.holder)
+            claimed = await self._claims.take(asks)
         except BaseException:
             self._claim_failed = True
             self._more.update(ask.kind for ask in asks)
             raise
         self.ready.set()
+        if self._metering is not None:
+            self._metering.claimed(claimed, took_s=lease_clock() - sent_at)
         if claimed:
             self._slots.took(claimed)
             self._crew.start(claimed, sent_at=sent_at)
@@ -222,13 +295,19 @@ class Worker:
                 # What ran before may still come to its own end.
                 self._crew.give_back(claimed)
         got = Counter(job.kind for job in claimed)
-        full = len(claimed) >= sum(ask.free for ask in asks)
-        self._more.update(ask.kind for ask in asks if got[ask.kind] >= ask.free)
-        self._note_business(full=full)
-        if not full and await self._say_waiting():
-            # Somebody may have added a job before the wish to be woken stood: look once more.
-            self._more.update(ask.kind for ask in asks)
-        return self._claims_again()
+        for ask in asks:
+            self._slots.answered(ask, got[ask.kind])
+            # Where only urgent jobs were asked for, others may be due.
+            if got[ask.kind] >= ask.free or ask.lowest is not None:
+                self._more.add(ask.kind)
+            elif got[ask.kind] and ask.limits.rate is not None and self._loop is not None:
+                self._loop.call_later(ask.limits.rate.slice_s, self._want, ask.kind)
+        return claimed
+
+    def _want(self, kind: str) -> None:
+        self._more.add(kind)
+        self._slots.heard([kind])
+        self._kick.set()
 
     def _claims_again(self) -> bool:
         """Whether to claim at once what more is due; with little room it waits a moment for more slots to be free."""
@@ -275,34 +354,58 @@ class Worker:
             if said[1:] == self.holder:
                 asyncio.ensure_future(self._quietly(self._look()))  # noqa: RUF006 - ends by itself
         elif said in self._handlers:
-            self._more.add(said)
-            self._kick.set()
+            self._want(said)
 
     def _kick_all(self) -> None:
         self._more.update(self._handlers)
+        self._slots.heard(self._handlers)
         self._kick.set()
+
+    @property
+    def running(self) -> Mapping[str, int]:
+        """How many jobs of each kind run here now."""
+        return self._slots.running
+
+    def allow(self, kind: str, allowance: Callable[[], int]) -> None:
+        """Bounds how many jobs of a kind may run here by more than its slots; asked before each claim, so the answer
+        may change at any time. Call `look_again` when it grows."""
+        self._slots.allowances[kind] = allowance
+
+    def look_again(self) -> None:
+        """Asks the queue again what is due, because something here has changed. From the loop's thread."""
+        self._kick_all()
 
     # Looking
 
     async def _look_loop(self, backoff: Backoff) -> None:
         while not self._stopping.is_set():
+            await self._look()
+            await self._registry.beat(self._slots.running)
+            backoff.reset()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._options.poll_s * (0.9 + 0.2 * self._random.random())):
                     await self._stopping.wait()
-                    return
-            await self._look()
-            backoff.reset()
 
     async def _look(self) -> None:
         """The one query of an idle server (I8), and what follows from its answer."""
         if self._said_waiting_at is not None and lease_clock() - self._said_waiting_at > WAITING_S / 2:
             await self._say_waiting()
+        self._slots.heard(self._handlers)
         free = self._slots.free_kinds()
-        seen = await self._store.poll(free, holder=self.holder, full=self._crew.full(free), grace_s=self._unanswered_s)
+        # A job makes no room for one that nobody may claim.
+        full = self._crew.full([*free, *self._slots.paused_kinds()])
+        seen = await self._claims.look(free, full=full, grace_s=self._unanswered_s)
         self.ready.set()
         self._crew.make_room(seen.urgent)
         for job_id in seen.cancels:
             self._crew.cancel(job_id)
+        paused = paused_of(seen.paused)
+        if paused != self._slots.paused:
+            # At the start it is the first that is known of pauses, and nothing was claimed before.
+            self._slots.paused = paused
+            # Jobs of a tenant that is not paused any more stand where claims have passed.
+            self._claims.returned(self._handlers)
+            self._kick_all()
         if seen.expired:
             await self._sweep()
         if seen.next_due_s is None:
@@ -318,22 +421,19 @@ class Worker:
         return self._options.cancel_grace_s + CANCEL_MARGIN_S
 
     async def _sweep(self) -> None:
-        for swept in await self._store.sweep(grace_s=self._unanswered_s):
-            facts = {"job_id": str(swept.lease.job_id), "kind": swept.kind, "holder": swept.holder}
+        ended = await self._store.sweep(grace_s=self._unanswered_s)
+        self._claims.returned(swept.kind for swept in ended)
+        for swept in ended:
+            facts = {
+                "job_id": str(swept.lease.job_id), "kind": swept.kind, "epoch": swept.lease.epoch,
+                "holder": swept.holder,
+            }  # fmt: skip
             if swept.state is State.FAILED:
+                self._count_failure(swept.kind)
                 log.warning("job failed: its lease ran out on its last try", **facts)
             else:
                 log.warning("lease ran out", state=swept.state.value, **facts)
         self._kick_all()
-
-    async def _prune_loop(self, backoff: Backoff) -> None:
-        while True:
-            await asyncio.sleep(PRUNE_EVERY_S * (0.5 + self._random.random()))
-            removed = PRUNE_BATCH
-            while removed >= PRUNE_BATCH:
-                removed = await self._store.prune(keep_s=self._options.keep_s, limit=PRUNE_BATCH)
-                removed = max(removed, await self._store.prune_batches(keep_s=self._options.keep_s, limit=PRUNE_BATCH))
-                backoff.reset()
 
     async def _batches_loop(self, backoff: Backoff) -> None:
         """Closes batches whose last job ended with the process that ran it."""
@@ -348,22 +448,52 @@ class Worker:
     def _on_ended(self, kind: str, write: Write | None) -> None:
         self._slots.left(kind)
         if write is not None:
+            self._ending[write.lease.job_id] = kind
             self._completer.add(write)
-        if kind in self._more:
+            if isinstance(write, Release) and write.wait_s is None:
+                self._claims.returned([kind])
+        settings = self._handlers[kind].kind
+        if settings.limits.ends_make_room:
+            self._after_ends.add(kind)
+        if kind in self._more or settings.cpu_bound:
             if self._slots.roomy(kind):
                 self._kick.set()
             else:
                 self._kick_soon()
 
     def _on_written(self, written: list[tuple[Write, State | None]]) -> None:
-        self._leases.drop([write.lease for write, _ in written])
         for write, state in written:
+            if write.how is not None:
+                self.ends[write.how] += 1
+            kind = self._ending.pop(write.lease.job_id, "")
             if state is State.FAILED and isinstance(write, Finish):
-                log.warning("job failed", job_id=str(write.lease.job_id), error=write.error)
+                self._count_failure(kind)
+                log.warning("job failed", job_id=str(write.lease.job_id), kind=kind, error=write.error)
             if state is None:
-                log.warning("job lost its lease to another server; stopped here", job_id=str(write.lease.job_id))
+                if self._metering is not None:
+                    self._metering.meters.lost(Loss.TAKEN)
+                log.warning(
+                    "job lost its lease to another server; stopped here",
+                    job_id=str(write.lease.job_id), kind=kind, epoch=write.lease.epoch,
+                )  # fmt: skip
+                ended_at = self._leases.ended_at(write.lease)
+                if ended_at is not None:
+                    self.stops.add(write.lease, stopped_at=ended_at)
+        self._leases.drop([write.lease for write, _ in written])
+        # A lease counts until its end is written: only now may another job of such a kind start.
+        self._more.update(self._after_ends)
+        if not self._completer.waiting:
+            self._after_ends.clear()
         if self._claims_again():
             self._kick.set()
+
+    def _count_failure(self, kind: str) -> None:
+        if self._metering is not None:
+            self._metering.meters.failed(kind)
+
+    def _on_overlap(self, overlap_s: float) -> None:
+        if self._metering is not None:
+            self._metering.meters.overlap_s += overlap_s
 
     # Stopping
 

@@ -12,7 +12,8 @@ WITH given AS MATERIALIZED (
     FROM given CROSS JOIN LATERAL (
         SELECT FROM :"schema".open_jobs AS o
         WHERE o.id = given.id AND o.lease_epoch = given.epoch AND o.state || '' = 'leased'
-          AND o.lease_until > given.now
+          -- By the clock of the moment when the row is locked: a claim may count a lease that ran out no more.
+          AND o.lease_until > coalesce($5::timestamptz, clock_timestamp())
         FOR UPDATE
     ) AS locked
 )

@@ -1,0 +1,139 @@
+"""`python -m bench slots [WORK…]`: rounds of what is asked for, then one table and one JSON file."""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from bench import machine, report
+from bench.machine import Bystanders
+from bench.report import Bar, Line, Sample
+from bench.slots import book, grants, works
+
+WORKS: Final = ("book", "grants", "commands", "pipes")
+LINES: Final = (
+    Line(
+        "book", "park and grant, 1,000 wants : heapq", "book.small", "heapq.small",
+        bar=Bar("book / heapq, 1,000", 0.333),
+    ),
+    Line(
+        "book", "park and grant, 100,000 wants : heapq", "book.large", "heapq.large",
+        bar=Bar("book / heapq, 100,000", 0.333),
+    ),
+    Line(
+        "book", "cost with 100,000 over 1,000 : 1,000 over 10", "book.large_us", "book.small_us", unit="µs", digits=2,
+        bar=Bar("cost of a pair at 100,000 / at 1,000 (below)", 1.5, below=True),
+    ),
+    Line(
+        "grants", "WANT OFFER JOB DONE : echo round trips", "grants.cycles", "grants.echo",
+        bar=Bar("cycles / echo round trips", 0.3),
+    ),
+    Line(
+        "grants", "p50 beside 10,000 parked : with none", "grants.p50_parked", "grants.p50", unit="ms", digits=2,
+        bar=Bar("p50 with 10,000 parked / with none (below)", 1.5, below=True),
+    ),
+    Line("grants", "cycles beside 10,000 parked : alone", "grants.cycles_parked", "grants.cycles_line"),
+    Line(
+        "commands", "/bin/true in 2 slots, WANT to DONE : bare spawn loop", "cycles.rota", "commands.bare1",
+        bar=Bar("commands / bare spawn loop", 0.6),
+    ),
+    Line("commands", "the same : bare loop, 2 at once", "cycles.rota", "commands.bare2"),
+    Line("commands", "the same without the wire : bare spawn loop", "commands.rota", "commands.bare1"),
+    Line(
+        "pipes", "stdin → cat → stdout : curl through nginx", "pipes.rota", "pipes.curl", unit="MiB/s",
+        bar=Bar("pipes / curl through nginx", 0.5),
+    ),
+)  # fmt: skip
+
+Measurement = Callable[[], Awaitable[list[Sample]]]
+
+
+def parse(args: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line; leaves the program if it is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m bench slots", description=__doc__)
+    parser.add_argument("works", nargs="*", metavar="WORK", help=f"{' '.join(WORKS)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="one round of small sizes: to see that it works")
+    parser.add_argument("--rounds", type=int, help="default: 5")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where bars, medians and samples go")
+    parser.add_argument("--commands", type=int, metavar="N", help="default: 2,000")
+    parser.add_argument("--mib", type=int, metavar="N", help="default: 1,024")
+    given = parser.parse_args(args)
+    for work in given.works:
+        if work not in WORKS:
+            parser.error(f"there is no work {work!r}; there are {', '.join(WORKS)}")
+    given.works = given.works or list(WORKS)
+    given.rounds = given.rounds or (1 if given.quick else 5)
+    given.commands = given.commands or (200 if given.quick else 2000)
+    given.mib = given.mib or (32 if given.quick else 1024)
+    return given
+
+
+def plan(bystanders: Bystanders, given: argparse.Namespace, folder: Path) -> dict[str, list[Measurement]]:
+    """What one round measures."""
+    size = given.mib * 2**20
+    steps: dict[str, list[Measurement]] = {
+        "book": [lambda: book.measure(bystanders, 2000 if given.quick else 50_000)],
+        "grants": [lambda: grants.measure(bystanders, 0.3 if given.quick else 3.0)],
+        "commands": [
+            lambda: works.cycles(bystanders, given.commands, folder),
+            lambda: works.commands(bystanders, given.commands, folder / "scratch"),
+            lambda: works.spawns(bystanders, given.commands, 1),
+            lambda: works.spawns(bystanders, given.commands, 2),
+        ],
+        "pipes": [
+            lambda: works.pipes(bystanders, size, folder / "scratch"),
+            lambda: works.curl(bystanders, size, folder),
+        ],
+    }
+    return {name: steps[name] for name in WORKS if name in given.works}
+
+
+async def measure_all(given: argparse.Namespace, folder: Path) -> tuple[list[Sample], list[str]]:
+    """All rounds. Returns: the samples, and what could not be measured."""
+    bystanders = Bystanders(limit=0.1, patience_s=0.0 if given.quick else 20.0)
+    samples: list[Sample] = []
+    failures: list[str] = []
+    for number in range(given.rounds):
+        for name, steps in plan(bystanders, given, folder).items():
+            # Who goes first has no lasting advantage.
+            for measure in steps if number % 2 == 0 else reversed(steps):
+                await bystanders.wait()
+                try:
+                    found = await measure()
+                except works.NotMeasured as error:
+                    failures.append(f"round {number + 1} {name}: {error}")
+                    continue
+                samples += found
+                values = "  ".join(f"{sample.key} {sample.value:,.4g}" for sample in found)
+                print(f"round {number + 1}/{given.rounds}  {values}  (others {found[0].others:.0%})", file=sys.stderr)
+    return samples, failures
+
+
+def main(args: Sequence[str]) -> int:
+    """Measures and reports. Returns: 0, or 1 if something could not be measured; a bar not reached is no failure."""
+    given = parse(args)
+    with tempfile.TemporaryDirectory() as folder:
+        samples, failures = uvloop.run(measure_all(given, Path(folder)))
+        facts = machine.facts(Path(folder))
+    if given.json is not None:
+        found = {
+            "bars": report.bars(LINES, samples),
+            "medians": report.medians(samples),
+            "failures": failures,
+            "sizes": {"commands": given.commands, "mib": given.mib, "rounds": given.rounds},
+            "machine": facts,
+            "samples": [asdict(sample) for sample in samples],
+        }
+        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(report.table(LINES, samples))
+    if samples:
+        print(report.disturbance(samples, limit=0.1))
+    for failure in failures:
+        print(failure)
+    return 1 if failures else 0

@@ -1,0 +1,67 @@
+"""What is known of the worker processes: what each says of itself, and which kinds none of them takes. Pure data.
+
+Nothing is recovered by it: whether a job's holder lives does not matter to the sweep. It is for people, for the
+passes (whose code is live), and for telling that work waits which nobody takes.
+
+Spec: job queue, "Server roles".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from rota.ids import Holder
+from rota.queue.periodic import Declared
+
+SEEN_EVERY_S: Final = 15.0
+"""How often a worker says that it lives: as often as that it waits for work."""
+LIVE_S: Final = 60.0
+"""A worker that has said nothing for so long (three times in a row) is not counted on."""
+STALE_S: Final = 600.0
+"""Its row goes after this time; until then people see when it was last there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a worker process says of itself at its start.
+
+    Attributes:
+        holder: this start of this process.
+        version: of Rota.
+        role: as it was set, such as `all` or `api, builds`.
+        settings_digest: equal for servers with equal settings.
+        kinds: the kinds that it takes, each with its limit.
+        passes: all passes of its program, also those that its role leaves to others.
+        limits: of its kinds, those that hold over all servers: `fleet`, `tenant`, `fair`, `rate_count` and `rate_s`.
+    """
+
+    holder: Holder
+    host: str
+    pid: int
+    version: str
+    role: str
+    settings_digest: str
+    kinds: Mapping[str, int]
+    passes: Mapping[str, Declared]
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow(Server):
+    """A worker process as people see it. `live`: it was there in the last LIVE_S seconds."""
+
+    running: Mapping[str, int]
+    draining: bool
+    started_at: datetime
+    seen_at: datetime
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanKind:
+    """A kind whose work waits and that no live server takes; `due_at` is when the oldest of it was or will be due."""
+
+    kind: str
+    due_at: datetime
+    is_pass: bool

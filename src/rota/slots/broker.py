@@ -1,0 +1,397 @@
+"""An exec server without its sockets and processes: events in, commands out. Pure.
+
+`handle(event, now)` takes what happened and says what to do. One exec call is waiting, then offered (a slot is reserved
+for it), then running; each slot is with exactly one call (I7), from its offer until the offer is over or the shell says
+that the processes are dead. A connection is its client: with it go its wants, its offers at once, and its commands as
+soon as they are dead. Nothing is said while nothing happens (I8).
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from rota.slots import messages, view
+from rota.slots.calls import Call, Client, Group
+from rota.slots.events import (
+    Begin,
+    Close,
+    Command,
+    Connected,
+    Deal,
+    Drain,
+    Dropped,
+    Ended,
+    Event,
+    Garbled,
+    Kill,
+    Moved,
+    Said,
+    Send,
+    Tick,
+)
+from rota.slots.ledger import Ledger
+from rota.slots.load import Load, Reserve
+from rota.slots.messages import EndedBy, ErrorCode, Receipt, ServerMessage
+from rota.slots.wantbook import WantBook
+
+OFFER_TIMEOUT_S: Final = 5.0
+"""How long an offer waits for its answer: many round trips of a slow link, and short beside most commands."""
+WANTS_MAX: Final = 50_000
+"""Calls of one connection at once, so that no client can fill the memory."""
+BAD_FRAMES_MAX: Final = 16
+"""After so many frames that are no good a connection is closed: it is a broken client, or a hostile one."""
+HELLO_EVERY_S: Final = 0.5
+"""A HELLO that only tells the number of clients waits so long for others: a thousand clients that come at once would
+else make a million frames."""
+POLICY_VIOLATION: Final = 1008  # the code that websockets have for it
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an exec server is told.
+
+    Attributes:
+        instance_id: of this start of this exec server.
+        services: each service's waitgroup.
+        waitgroups: each waitgroup's processes, 1 or more.
+        offer_timeout_s: how long an offer waits for its answer.
+        wants_max: calls of one connection at once.
+        fair_by: who takes turns: connections, or tenants (a want without a tenant counts to its connection).
+        weights: of tenants, 1 to 1,000, where tenants take turns.
+        weight_max: the most that a connection may ask for, where connections take turns; 1: all are alike.
+        floor: one grant in this many goes to the priority that has waited longest; None: priority is strict.
+        fast_reserve: whether slots are kept for quick services.
+        frame_bytes_max: what this exec server takes in one frame.
+    """
+
+    instance_id: str
+    services: Mapping[str, str]
+    waitgroups: Mapping[str, int]
+    offer_timeout_s: float = OFFER_TIMEOUT_S
+    wants_max: int = WANTS_MAX
+    fair_by: Literal["connection", "tenant"] = "connection"
+    weights: Mapping[str, int] = field(default_factory=dict)
+    weight_max: int = 1
+    floor: int | None = None
+    fast_reserve: bool = True
+    frame_bytes_max: int = messages.FRAME_BYTES_MAX
+
+
+class Broker:
+    """The whole exec server's state.
+
+    Args:
+        rules: what it is told.
+        load: what was learned before.
+    """
+
+    def __init__(self, rules: Rules, load: Load | None = None) -> None:
+        self.rules = rules
+        self.load = load or Load()
+        self.draining = False
+        self.clients: dict[int, Client] = {}
+        self.groups: dict[str, Group] = {}
+        for name, processes in rules.waitgroups.items():
+            services = frozenset(service for service, group in rules.services.items() if group == name)
+            self.groups[name] = Group(
+                WantBook(floor=rules.floor),
+                Ledger(processes),
+                Reserve(services, processes, None if rules.fast_reserve else 0),
+            )
+            for tenant, weight in rules.weights.items():
+                self.groups[name].book.weigh(tenant, weight)
+        self._group_of = {service: self.groups[group] for service, group in rules.services.items()}
+        self._running: dict[str, Call] = {}
+        self._offers: deque[tuple[float, Call]] = deque()  # by the time at which they are over
+        self._hello_at: float | None = None
+        self.due_by = inf  # no `Tick` is needed before; it is asked after each event, so it must cost nothing
+        self._clients_count = 0
+        self._out: list[Command] = []
+        self._handlers: Mapping[type, Callable[[Any, float], None]] = MappingProxyType(
+            {
+                Connected: self._connected, Said: self._said, Garbled: self._garbled, Dropped: self._dropped,
+                Ended: self._ended, Moved: self._moved, Tick: self._tick, Drain: self._drain,
+            }
+        )  # fmt: skip
+        self._answers: Mapping[type, Callable[[Client, Any, float], None]] = MappingProxyType(
+            {
+                messages.Want: self._want, messages.Unwant: self._unwant, messages.Job: self._job,
+                messages.Decline: self._decline, messages.Cancel: self._cancel, messages.Query: self._query,
+            }
+        )  # fmt: skip
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Takes what happened.
+
+        Args:
+            event: in the order in which it happened.
+            now: seconds of a clock that never steps, not less than before.
+
+        Returns: what to do, in this order.
+        """
+        self._handlers[type(event)](event, now)
+        out, self._out = self._out, []
+        return out
+
+    def next_at(self) -> float | None:
+        """When to say `Tick` next; None: not before something happens."""
+        while self._offers and self._offers[0][1].state != "offered":
+            self._offers.popleft()
+        times = [at for at in (self._hello_at, self._offers[0][0] if self._offers else None) if at is not None]
+        self.due_by = min(times, default=inf)
+        return None if self.due_by == inf else self.due_by
+
+    @property
+    def waiting(self) -> int:
+        """How many wants stand in the books."""
+        return sum(len(group.book) for group in self.groups.values())
+
+    @property
+    def in_use(self) -> int:
+        """How many slots are with somebody."""
+        return sum(group.ledger.in_use for group in self.groups.values())
+
+    def busy(self, group: Group) -> list[Call]:
+        """The calls that have a slot of this waitgroup."""
+        running = [call for call in self._running.values() if call.group is group]
+        return running + [call for _, call in self._offers if call.group is group and call.state == "offered"]
+
+    def hello(self) -> messages.Hello:
+        """What this exec server is, now."""
+        return messages.Hello(
+            self.rules.instance_id, dict(self.rules.services), dict(self.rules.waitgroups), self._clients_count,
+            self.draining, self.rules.frame_bytes_max,
+        )  # fmt: skip
+
+    # What happens
+
+    def _connected(self, event: Connected, now: float) -> None:
+        client = self.clients[event.client] = Client(event.client, event.counts)
+        weight = min(event.weight, self.rules.weight_max)
+        if weight > 1:
+            for group in self.groups.values():
+                group.book.weigh(client.number, weight)
+        self._clients_count += client.counts
+        self._greet(client, self.hello())
+        self._hello_later(client, now)
+
+    def _said(self, event: Said, now: float) -> None:
+        client = self.clients.get(event.client)
+        if client is not None:
+            self._answers[type(event.message)](client, event.message, now)
+
+    def _garbled(self, event: Garbled, _now: float) -> None:
+        client = self.clients.get(event.client)
+        if client is None:
+            return
+        self._send(client, event.error)
+        client.bad_frames += 1
+        if client.bad_frames == BAD_FRAMES_MAX:
+            self._out.append(Close(client.number, POLICY_VIOLATION, f"{BAD_FRAMES_MAX} frames that are no good"))
+
+    def _dropped(self, event: Dropped, now: float) -> None:
+        client = self.clients.pop(event.client, None)
+        if client is None:
+            return
+        client.gone = True
+        freed: dict[int, Group] = {}
+        for call in client.calls.values():
+            if call.state == "waiting":
+                call.group.book.remove(call)
+            elif call.state == "offered":
+                self._end_offer(call)
+                freed[id(call.group)] = call.group
+            else:
+                self._out.append(Kill(call.job_id))
+        client.calls.clear()
+        for group in self.groups.values():
+            group.book.weigh(client.number, 1)
+        for group in freed.values():
+            self._grant(group, now)
+        self._clients_count -= client.counts
+        self._hello_later(client, now)
+
+    def _ended(self, event: Ended, now: float) -> None:
+        call = self._running.pop(event.job_id, None)
+        if call is None:
+            return
+        receipt = event.receipt
+        self.load.observe(call.service, receipt.ended_by, receipt.duration_s)
+        call.group.ledger.give_back(call.service)
+        if not call.client.gone:
+            del call.client.calls[call.job_id]
+            self._send(call.client, messages.Done(call.job_id, receipt))
+        self._grant(call.group, now)
+
+    def _moved(self, event: Moved, _now: float) -> None:
+        call = self._running.get(event.progress.job_id)
+        if call is not None and not call.client.gone:
+            self._send(call.client, event.progress)
+
+    def _tick(self, _event: Tick, now: float) -> None:
+        if self._hello_at is not None and self._hello_at <= now:
+            self._hello_at = None
+            hello = self.hello()
+            for client in self.clients.values():
+                if client.told != (hello.clients, hello.draining):
+                    self._greet(client, hello)
+        while self._offers and self._offers[0][0] <= now:
+            _, call = self._offers.popleft()
+            if call.state == "offered":
+                self._end_offer(call)
+                del call.client.calls[call.job_id]
+                self._refuse(
+                    call.client, ErrorCode.OFFER_EXPIRED, call.job_id,
+                    f"The offer was not answered within {self.rules.offer_timeout_s:g} s: the slot goes to another. "
+                    "Send WANT again if it is still wanted.",
+                )  # fmt: skip
+                self._grant(call.group, now)
+
+    def _drain(self, _event: Drain, now: float) -> None:
+        if self.draining:
+            return
+        self.draining = True
+        self._hello_at = now
+        self._tick(Tick(), now)
+
+    # What a client says
+
+    def _want(self, client: Client, want: messages.Want, now: float) -> None:
+        job_id = want.job_id
+        group = self._group_of.get(want.service)
+        if group is None:
+            known = ", ".join(sorted(self.rules.services)[:20]) or "none"
+            self._refuse(
+                client, ErrorCode.UNKNOWN_SERVICE, job_id, f"There is no service {want.service} here, only: {known}."
+            )
+            return
+        if job_id in client.calls:
+            self._refuse(
+                client, ErrorCode.DUPLICATE_WANT, job_id,
+                f"This job id is {client.calls[job_id].state} already; each exec call has its own.",
+            )  # fmt: skip
+            return
+        if len(client.calls) >= self.rules.wants_max:
+            self._refuse(
+                client, ErrorCode.TOO_MANY_WANTS, job_id,
+                f"This connection has {len(client.calls):,} calls here, which is the limit.",
+            )  # fmt: skip
+            return
+        if self.draining:
+            self._refuse(client, ErrorCode.DRAINING, job_id, "This exec server is draining: it deals no more slots.")
+            return
+        party: Hashable = client.number
+        if want.tenant is not None and self.rules.fair_by == "tenant":
+            party = want.tenant
+        call = client.calls[job_id] = Call(client, want, group, party, now)
+        if not group.book and group.ledger.free and want.service not in self._closed(group):
+            self._offer(call, now)  # the only want there is: the book would give it back at once
+            return
+        group.book.park(call)
+        self._grant(group, now)
+        if call.state == "waiting":
+            self._send(client, messages.Queued(job_id))
+
+    def _unwant(self, client: Client, message: messages.Unwant, now: float) -> None:
+        self._give_up(client, message.job_id, now, "UNWANT")
+
+    def _decline(self, client: Client, message: messages.Decline, now: float) -> None:
+        self._give_up(client, message.job_id, now, "DECLINE")
+
+    def _give_up(self, client: Client, job_id: str, now: float, what: str) -> None:
+        call = client.calls.get(job_id)
+        if call is None:
+            return  # it crossed an offer's end on its way
+        if call.state == "running":
+            self._refuse(
+                client, ErrorCode.RUNNING, job_id, f"{what} comes too late: its command runs. CANCEL would stop it."
+            )
+            return
+        del client.calls[job_id]
+        if call.state == "waiting":
+            call.group.book.remove(call)
+        else:
+            self._end_offer(call)
+            self._grant(call.group, now)
+
+    def _cancel(self, client: Client, message: messages.Cancel, now: float) -> None:
+        call = client.calls.get(message.job_id)
+        if call is not None and call.state == "running":
+            self._out.append(Kill(call.job_id))
+        else:
+            self._give_up(client, message.job_id, now, "CANCEL")
+
+    def _job(self, client: Client, message: messages.Job, now: float) -> None:
+        job_id = message.job_id
+        call = client.calls.get(job_id)
+        if call is None or call.state == "waiting":
+            self._refuse(
+                client, ErrorCode.NO_OFFER, job_id,
+                "No slot is reserved for this job, or it is no longer: nothing runs. Send WANT, and JOB after OFFER.",
+            )  # fmt: skip
+        elif call.state == "running":
+            self._refuse(client, ErrorCode.RUNNING, job_id, "This job runs already; it is not run twice.")
+        elif job_id in self._running:
+            self._end_offer(call)
+            del client.calls[job_id]
+            error = "This job still runs here for another connection; it is not run twice at once. Try again later."
+            self._send(client, messages.Done(job_id, Receipt(ended_by=EndedBy.REFUSED, error=error, retryable=True)))
+            self._grant(call.group, now)
+        else:
+            call.state, call.since = "running", now
+            self._running[job_id] = call
+            self._out.append(Begin(job_id, call.service, message.job))
+
+    def _query(self, client: Client, message: messages.Query, now: float) -> None:
+        if message.job_id is None:
+            self._send(client, view.overview(self, now))
+            return
+        call = client.calls.get(message.job_id)
+        if call is None:
+            self._refuse(client, ErrorCode.UNKNOWN_JOB, message.job_id, "No want of this job id stands here.")
+        else:
+            self._send(client, view.position(self, call, now))
+
+    # Slots
+
+    def _grant(self, group: Group, now: float) -> None:
+        book, ledger = group.book, group.ledger
+        while book and ledger.free and not self.draining:
+            call = book.take(self._closed(group))
+            if call is None:
+                return
+            assert isinstance(call, Call)
+            self._offer(call, now)
+
+    def _closed(self, group: Group) -> frozenset[str]:
+        return self.load.closed(group.reserve, group.ledger.by_service)
+
+    def _offer(self, call: Call, now: float) -> None:
+        call.group.ledger.take(call.service)
+        call.state, call.since = "offered", now
+        ends_at = now + self.rules.offer_timeout_s
+        self._offers.append((ends_at, call))
+        self.due_by = min(self.due_by, ends_at)
+        self._out.append(Deal(call.client.number, messages.Offer(call.job_id), call.service, now - call.parked_at))
+
+    def _end_offer(self, call: Call) -> None:
+        call.state = "over"  # whoever ends an offer forgets the call
+        call.group.ledger.give_back(call.service)
+
+    def _send(self, client: Client, message: ServerMessage) -> None:
+        self._out.append(Send(client.number, message))
+
+    def _greet(self, client: Client, hello: messages.Hello) -> None:
+        client.told = (hello.clients, hello.draining)
+        self._send(client, hello)
+
+    def _refuse(self, client: Client, code: ErrorCode, job_id: str, message: str) -> None:
+        self._send(client, messages.Error(code, message, job_id))
+
+    def _hello_later(self, changed: Client, now: float) -> None:
+        if changed.counts and self._hello_at is None and self.clients:
+            self._hello_at = now + HELLO_EVERY_S
+            self.due_by = min(self.due_by, self._hello_at)

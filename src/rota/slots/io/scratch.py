@@ -1,0 +1,105 @@
+"""A folder for each command: empty when it begins, gone when it has ended.
+
+All lie in one folder of this exec server, which holds a lock: what an exec server that was killed has left behind is
+recognised by its free lock and removed at the next start.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+PREFIX: Final = "commands-"
+LOCK: Final = "lock"
+MODE: Final = 0o700
+
+
+class Scratch:
+    """The folders of one exec server, under `root`."""
+
+    def __init__(self, root: Path | None) -> None:
+        self._root = root if root is not None else Path(tempfile.gettempdir()) / f"rota-scratch-{os.getuid()}"
+        self._folder: Path | None = None
+        self._lock = -1
+        self._count = 0
+        self._spare: list[str] = []
+        self._removals: set[asyncio.Future[None]] = set()
+
+    def take(self) -> str:
+        """A new, empty folder.
+
+        Raises: OSError, among them a disk that is full.
+        """
+        folder = self._folder or self._open()
+        if self._spare:
+            return self._spare.pop()
+        self._count += 1
+        path = f"{folder}/{self._count}"
+        os.mkdir(path, MODE)
+        return path
+
+    def give_back(self, path: str) -> None:
+        """Takes a folder back: one that is as it was serves again, which costs a quarter; any other is removed."""
+        try:
+            found = os.stat(path)
+            as_new = found.st_mode == stat.S_IFDIR | MODE and found.st_uid == os.geteuid() and not os.listdir(path)
+        except OSError:
+            as_new = False
+        if as_new:
+            self._spare.append(path)
+            return
+        removal = asyncio.get_running_loop().run_in_executor(None, _remove, path)
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+
+    async def close(self) -> None:
+        """Removes everything; safe to repeat."""
+        while self._removals:
+            await asyncio.wait(set(self._removals))
+        self._spare.clear()
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            await asyncio.to_thread(_remove, str(folder))
+            os.close(self._lock)
+
+    def _open(self) -> Path:
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in self._root.glob(f"{PREFIX}*"):
+            _remove_if_left(left)
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._root))
+        self._lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._folder = folder
+        return folder
+
+
+def _remove_if_left(folder: Path) -> None:
+    """Removes the folder of an exec server that is gone."""
+    with contextlib.suppress(OSError):
+        lock = os.open(folder / LOCK, os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(str(folder))
+        finally:
+            os.close(lock)
+
+
+def _remove(path: str) -> None:
+    shutil.rmtree(path, onerror=_unlock_and_remove)
+
+
+def _unlock_and_remove(function: Callable[..., Any], path: str, _error: object) -> None:
+    """A command may have taken its own rights to a folder away."""
+    with contextlib.suppress(OSError):
+        os.chmod(os.path.dirname(path), 0o700)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.chmod(path, 0o700)
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            function(path)

@@ -1,0 +1,380 @@
+"""The exec server on the network: `/broker` for clients, `/healthz`, `/readyz`, `/metrics` and `/overview` for people.
+
+It listens on loopback unless told otherwise, and off loopback only with a token. A page in a browser is no client: what
+says where it comes from is refused, or any web page could run commands on the machine of whoever reads it. A frame that
+is too large closes the connection that sent it, and only that (S38). A link that is half open is noticed by pings, and
+where they cannot be written, by the kernel (S39).
+"""
+
+import asyncio
+import contextlib
+import hmac
+import ipaddress
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from rota.errors import ProtocolError, SettingsError
+from rota.io.log import get_logger
+from rota.slots import view
+from rota.slots.broker import Broker
+from rota.slots.io.exchange import Exchange, Runner
+from rota.slots.io.figures import Figures
+from rota.slots.io.outbox import OUTBOX_BYTES_MAX, Outbox
+from rota.slots.messages import Error, Receipt, ServerMessage, encode, from_client
+from rota.slots.progress import Moved
+
+PING_S: Final = 10.0
+"""Between two pings, and for how long a pong is awaited: a dead link is noticed within 20 seconds."""
+FLUSH_S: Final = 2.0
+"""What a stopping exec server gives its clients to take their last frames."""
+FRAMES_IN_A_ROW: Final = 64
+"""After so many frames of one client others get their turn."""
+BACKLOG: Final = 2048
+CLIENTS_MAX: Final = 5000
+"""Connections at once: each takes a descriptor and some 30 KB, and many systems allow 20,000 descriptors."""
+
+log = get_logger("rota.execserver")
+
+MakeRunner = Callable[[Callable[[str, Receipt], None], Callable[[str, Moved], None]], Runner]
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where and how an exec server listens.
+
+    Attributes:
+        host, port: the address; port 0 is any that is free.
+        token: what a client has to show; None: nothing, and then only on loopback.
+        tls_cert, tls_key: files of a certificate and its key; None: no TLS.
+        ping_s: between two pings, and for how long a pong is awaited.
+        outbox_bytes_max: unsent bytes of a client that reads slowly, before it is dropped.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    ping_s: float = PING_S
+    outbox_bytes_max: int = OUTBOX_BYTES_MAX
+
+
+class ExecServer:
+    """One exec server.
+
+    Args:
+        broker: its rules and its state.
+        listen: its address.
+        runner: makes what runs its commands.
+        routes: more routes, such as those of the old protocol; made when the exchange is there.
+
+    Raises: SettingsError if it would listen off loopback without a token.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        listen: Listen,
+        runner: MakeRunner,
+        *,
+        routes: Callable[["ExecServer"], Sequence[BaseRoute]] | None = None,
+    ) -> None:
+        self.check_listen(listen.host, listen.token)
+        self.broker = broker
+        self._listen = listen
+        self._make_runner = runner
+        self._routes = routes
+        self._exchange: Exchange | None = None
+        self._socket: socket.socket | None = None
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._sessions: set[asyncio.Task[None]] = set()
+
+    @staticmethod
+    def check_listen(host: str, token: str | None) -> None:
+        """Whether an exec server may listen there.
+
+        Raises: SettingsError if whoever reaches it could run commands.
+        """
+        if token is None and not _is_loopback(host):
+            raise SettingsError(
+                f"An exec server that listens on {host} runs commands for whoever reaches it: set a token "
+                "(ROTA_EXEC_TOKEN, or server.token in exec.toml), or listen on 127.0.0.1."
+            )
+
+    @property
+    def exchange(self) -> Exchange:
+        """The broker in the event loop; there while the exec server is started."""
+        assert self._exchange is not None, "the exec server is not started"
+        return self._exchange
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        assert self._socket is not None, "the exec server is not started"
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    @property
+    def address(self) -> str:
+        """Its address as clients write it, such as `http://127.0.0.1:8750`."""
+        host = f"[{self._listen.host}]" if ":" in self._listen.host else self._listen.host
+        return f"{'https' if self._listen.tls_cert else 'http'}://{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Begins to listen; safe to repeat.
+
+        Raises: SettingsError if the address or the certificate cannot be used.
+        """
+        if self._server is not None:
+            return
+        listen = self._listen
+        figures = Figures(self.broker)
+        self._exchange = Exchange(self.broker, self._make_runner, figures)
+        config = uvicorn.Config(
+            self._app(figures), http="httptools", ws="websockets-sansio", loop="none", lifespan="off",
+            log_config=None, access_log=False, server_header=False, proxy_headers=False,
+            ws_max_size=self.broker.rules.frame_bytes_max,
+            ws_ping_interval=listen.ping_s, ws_ping_timeout=listen.ping_s, ws_per_message_deflate=False,
+            backlog=BACKLOG, timeout_graceful_shutdown=1, ssl_certfile=listen.tls_cert, ssl_keyfile=listen.tls_key,
+        )  # fmt: skip
+        try:
+            self._load(config)
+            self._socket = _bind(listen.host, listen.port)
+        except SettingsError:
+            await self._exchange.runner.stop()
+            raise
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        await self._server.ready.wait()
+        log.info("exec server started", address=self.address, instance_id=self.broker.rules.instance_id)
+
+    async def drain(self, limit_s: float) -> None:
+        """Deals no more slots, and lets what runs go on for at most `limit_s`; then ends it, to be run elsewhere."""
+        self.exchange.drain()
+        log.info("exec server drains", running=self.broker.in_use, limit_s=limit_s)
+        await self.exchange.runner.stop(limit_s)
+
+    async def stop(self) -> None:
+        """Ends all that runs, gives clients their last frames and closes; safe to repeat."""
+        if self._server is None or self._serving is None:
+            return
+        await self.drain(0.0)
+        self.exchange.stop()
+        if self._sessions:
+            _, late = await asyncio.wait(set(self._sessions), timeout=FLUSH_S)
+            for session in late:
+                session.cancel()
+        self._server.should_exit = True
+        await asyncio.wait({self._serving})
+        self._server = None
+        log.info("exec server stopped")
+
+    def _load(self, config: uvicorn.Config) -> None:
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError(f"The certificate {self._listen.tls_cert} cannot be used: {error}.") from None
+
+    def _app(self, figures: Figures) -> Starlette:
+        more = self._routes(self) if self._routes is not None else ()
+        return Starlette(
+            routes=[
+                WebSocketRoute("/broker", _Endpoint(self._broker_session)),
+                Route("/healthz", _healthy),
+                Route("/readyz", self._ready),
+                Route("/metrics", self._guarded(lambda: Response(figures.text(), media_type="text/plain"))),
+                Route("/overview", self._guarded(self._overview)),
+                *more,
+            ]
+        )
+
+    def refusal(self, connection: HTTPConnection) -> PlainTextResponse | None:
+        """Why this caller is not served; None: it is."""
+        if "origin" in connection.headers:
+            return PlainTextResponse("Pages in a browser are not served here.\n", 403)
+        token = self._listen.token
+        if token is not None:
+            said = connection.headers.get("authorization", "").removeprefix("Bearer ")
+            # In constant time: how long a comparison takes would tell how much of a guess is right.
+            if not hmac.compare_digest(said.encode("utf-8", "replace"), token.encode()):
+                return PlainTextResponse(
+                    "The token is missing or wrong: send Authorization: Bearer TOKEN (ROTA_EXEC_TOKEN).\n", 401
+                )
+        return None
+
+    def _guarded(self, answer: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
+        async def guarded(request: Request) -> Response:
+            return self.refusal(request) or answer()
+
+        return guarded
+
+    async def _ready(self, _request: Request) -> Response:
+        if self.broker.draining:
+            return PlainTextResponse("draining\n", 503)
+        return PlainTextResponse("ready\n")
+
+    def _overview(self) -> Response:
+        found = view.overview(self.broker, asyncio.get_running_loop().time())
+        return Response(msgspec.json.encode(found), media_type="application/json")
+
+    async def _broker_session(self, scope: Scope, receive: Receive, send: Send) -> None:
+        websocket = WebSocket(scope, receive, send)
+        refusal = self.refusal(websocket)
+        if refusal is None and len(self._sessions) >= CLIENTS_MAX:
+            refusal = PlainTextResponse("Too many clients are connected; try again later.\n", 503)
+        if refusal is not None:
+            await websocket.send_denial_response(refusal)
+            return
+        await websocket.accept()
+        session = asyncio.current_task()
+        assert session is not None, "a session is a task"
+        self._sessions.add(session)
+        try:
+            await _Session(websocket, receive, send, self.exchange, self._listen.outbox_bytes_max).run()
+        finally:
+            self._sessions.discard(session)
+
+
+class _Endpoint:
+    """A route that is given the connection as it is. Starlette's own wrapper looks at each frame twice."""
+
+    def __init__(self, session: ASGIApp) -> None:
+        self._session = session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._session(scope, receive, send)
+
+
+class _Session:
+    """One client's websocket: what it says goes to the exchange, what it is told goes through its outbox."""
+
+    def __init__(
+        self, websocket: WebSocket, receive: Receive, send: Send, exchange: Exchange, outbox_bytes_max: int
+    ) -> None:
+        self._websocket = websocket
+        self._receive = receive
+        self._send = send
+        self._exchange = exchange
+        self._outbox = Outbox(self._write, asyncio.get_running_loop().time, bytes_max=outbox_bytes_max)
+        self._closing: tuple[int, str] | None = None
+
+    def deliver(self, message: ServerMessage) -> None:
+        self._outbox.put(encode(message).decode())
+
+    async def _write(self, frame: str) -> None:
+        await self._send({"type": "websocket.send", "text": frame})
+
+    def close(self, code: int, reason: str) -> None:
+        if self._closing is None:
+            self._closing = code, reason
+            self._outbox.close()
+
+    async def run(self) -> None:
+        number = self._exchange.join(self, weight=_weight(self._websocket))
+        log.info("client connected", client=number, peer=_peer(self._websocket))
+        reader = asyncio.create_task(self._read(number))
+        writer = asyncio.create_task(self._outbox.run())
+        try:
+            await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # However it ends: with the connection go its wants and its offers (S31).
+            self._exchange.leave(number)
+            for task in (reader, writer):
+                task.cancel()
+            await asyncio.wait({reader, writer})
+        why = "too slow to take its frames" if self._outbox.overflowed else "closed"
+        if not reader.cancelled() and (error := reader.exception()) is not None:
+            why = "its session failed"
+            log.error("a client's session failed", client=number, exc_info=error)
+        if not writer.cancelled():
+            writer.exception()  # the connection ended while it was written to: nothing that the reader does not see
+        log.info("client disconnected", client=number, why=why)
+        if self._closing is not None:
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it may be closed already
+                await self._websocket.close(*self._closing)
+
+    async def _read(self, number: int) -> None:
+        receive, exchange = self._receive, self._exchange
+        in_a_row = 0
+        while True:
+            event = await receive()
+            if event["type"] == "websocket.disconnect":
+                return
+            if self._closing is not None:
+                continue
+            frame = event.get("text")
+            try:
+                message = from_client(event["bytes"] if frame is None else frame)
+            except ProtocolError as error:
+                exchange.garble(number, Error(error.code, str(error), error.job_id))
+            else:
+                if message is not None:
+                    exchange.say(number, message)
+            in_a_row += 1
+            if in_a_row == FRAMES_IN_A_ROW:
+                in_a_row = 0
+                await asyncio.sleep(0)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn inside a program that has its own signals."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
+async def _healthy(_request: Request) -> Response:
+    return PlainTextResponse("alive\n")
+
+
+def _weight(websocket: WebSocket) -> int:
+    asked = websocket.query_params.get("weight", "1")
+    return int(asked) if asked.isdigit() and 0 < len(asked) < 6 and int(asked) else 1
+
+
+def _peer(websocket: WebSocket) -> str:
+    client = websocket.client
+    return "" if client is None else f"{client.host}:{client.port}"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"The exec server cannot listen on {host}:{port}: {error}.") from None
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Also for what is accepted: a peer that acknowledges nothing is given up even if nothing can be written.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * PING_S * 1000))
+    return bound

@@ -1,0 +1,125 @@
+"""`rota exec` and `rota slots` as a person or a script calls them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.exec_stand_in import StandIn, cat, fail, hang, say
+from tests.integration.programs import ROTA, clean_environment
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[StandIn]:
+    async with StandIn({"cat": cat, "say": say, "fail": fail, "hang": hang}) as made:
+        yield made
+
+
+def environment(server: StandIn | None) -> dict[str, str]:
+    more = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    if server is not None:
+        more["ROTA_EXEC_ADDRESSES"] = f"127.0.0.1:{server.port}"
+    return clean_environment(more)
+
+
+async def start(server: StandIn | None, *words: str, stdin: int | None = subprocess.DEVNULL) -> Process:
+    return await asyncio.create_subprocess_exec(
+        *ROTA, *words, env=environment(server), stdin=stdin, stdout=PIPE, stderr=PIPE
+    )
+
+
+async def run(server: StandIn | None, *words: str, data: bytes | None = None) -> tuple[int, bytes, str]:
+    process = await start(server, *words, stdin=subprocess.DEVNULL if data is None else PIPE)
+    async with asyncio.timeout(WAIT_S):
+        out, err = await process.communicate(data)
+    assert process.returncode is not None
+    return process.returncode, out, err.decode()
+
+
+async def test_streams_go_in_and_out_like_those_of_a_local_command(server: StandIn, tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    assert await run(server, "exec", "cat", data=data) == (0, data, "")
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(data)
+    for words in (["-i", str(source)], [str(source)]):
+        assert await run(server, "exec", "cat", *words, "-o", str(target)) == (0, b"", "")
+        assert target.read_bytes() == data
+        assert target.stat().st_mode & 0o777 != 0o600
+        target.unlink()
+    assert list(tmp_path.iterdir()) == [source], "nothing half-written stays"
+
+
+async def test_unknown_options_are_the_services_own(server: StandIn) -> None:
+    assert await run(server, "exec", "say", "--height", "720", "x") == (0, b"--height 720 x", "")
+
+
+async def test_the_commands_status_is_the_status_and_no_file_appears_i9(server: StandIn, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    status, out, err = await run(server, "exec", "fail", "-o", str(target))
+    assert (status, out, err) == (3, b"{", "no such codec\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_ctrl_c_cancels_the_command(server: StandIn) -> None:
+    process = await start(server, "exec", "hang")
+    await server.until(lambda: server.running)
+    process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(WAIT_S):
+        await process.communicate()
+    assert process.returncode == 130
+    await server.until(lambda: not server.running)
+
+
+async def test_a_client_that_is_killed_leaves_no_want_and_no_connection(server: StandIn) -> None:
+    """The seed: it crashes with parked wants; its socket closes, and its entries go."""
+    server.offering = False
+    process = await start(server, "exec", "say", "x")
+    await server.until(lambda: server.wants)
+    process.kill()
+    await process.communicate()
+    await server.until(lambda: not server.wants and not server.connections)
+
+
+async def test_no_slot_in_time_is_a_status_of_its_own(server: StandIn) -> None:
+    server.slots = 0
+    status, _, err = await run(server, "exec", "say", "x", "--wait", "0.2")
+    assert status == 75
+    assert "every slot for say was taken for 0.2 s" in err
+
+
+async def test_without_addresses_it_says_what_to_set() -> None:
+    status, _, err = await run(None, "exec", "say")
+    assert status == 2
+    assert "ROTA_EXEC_ADDRESSES" in err
+    status, _, err = await run(None, "slots", "--exec-addresses", "ftp://x")
+    assert status == 2
+    assert "ftp" in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+async def test_a_terminal_shows_the_place_in_line(server: StandIn) -> None:
+    import pty
+
+    server.offering = False
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *ROTA, "exec", "say", "x", env=environment(server), stdin=subprocess.DEVNULL, stdout=PIPE, stderr=theirs
+    )
+    os.close(theirs)
+    shown = ""
+    async with asyncio.timeout(WAIT_S):
+        while "number 1 in line; perhaps 1.0 s to 2.0 s" not in shown:
+            shown += (await asyncio.to_thread(os.read, ours, 4096)).decode()
+        server.offering = True
+        await server.deal()
+        out, _ = await process.communicate()
+    os.close(ours)
+    assert (process.returncode, out) == (0, b"x")

@@ -1,0 +1,13 @@
+import pytest
+
+from rota.slots.keeper_messages import Ended, Frames, Message, Ready, Run, Stop, frame
+
+ALL: list[Message] = [Run(("a", "b"), {"X": "y"}, "/tmp"), Stop(now=True), Ready(7), Ended(9, 5), Ended(None, 0, "no")]
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_messages_come_out_as_they_went_in_however_they_are_cut(size: int) -> None:
+    data = b"".join(frame(message) for message in ALL)
+    frames = Frames()
+    found = [message for at in range(0, len(data), size) for message in frames.feed(data[at : at + size])]
+    assert found == ALL

@@ -1,0 +1,40 @@
+import pytest
+
+from rota.errors import ArgumentsError
+from rota.slots.config import read_exec_config
+from rota.slots.service import Service
+
+CONFIG = """
+[services.s]
+command = ["prog", "{n}"]
+args = { n = "int = 1" }
+timeout_s = 100
+env = { HOME = "{scratch}", LANG = "C" }
+accepts_env = { TZ = "word = UTC", LANG = "choice C|C.UTF-8" }
+"""
+
+
+def service() -> Service:
+    return read_exec_config(CONFIG).services["s"]
+
+
+def test_the_environment_is_what_is_declared() -> None:
+    plan = service().plan({}, scratch="/s", env={"LANG": "C.UTF-8"})
+    assert plan.argv == ("prog", "1")
+    assert plan.env == {"HOME": "/s", "TZ": "UTC", "LANG": "C.UTF-8"}
+
+
+def test_a_caller_can_only_shorten_the_limit() -> None:
+    assert service().plan({}, scratch="", timeout_s=5).limits.timeout_s == 5
+    assert service().plan({}, scratch="", timeout_s=500).limits.timeout_s == 100
+    with pytest.raises(ArgumentsError, match="more than 0"):
+        service().plan({}, scratch="", timeout_s=0)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [({"LD_PRELOAD": "x.so"}, "'LD_PRELOAD' cannot be set"), ({"TZ": "../x"}, "'TZ' does not fit")],
+)
+def test_other_variables_are_refused(env: dict[str, str], message: str) -> None:
+    with pytest.raises(ArgumentsError, match=message):
+        service().plan({}, scratch="", env=env)
