@@ -1,0 +1,1 @@
+"""The runner fabric: media work on machines nobody trusts. Rules are here, effects under `io/`."""
