@@ -271,7 +271,7 @@ def test_a_list_is_a_table_of_one_line_each(rota: Rota) -> None:
         [str(ids.queued)[:18], "resize", "queued", "0/–"],
     ]
     about = [cell[4] for cell in cells]
-    assert about[0] == "60 min ago  due in 3 h."
+    assert about[0] == "60 min ago  due in 3 h"
     assert about[1] == "10 h ago    not wanted"
     assert about[2] == "20 h ago    disk \\x1b[31mfull\\x1b[0m <b>&[red] second line"
     assert about[3].startswith("30 h ago    took ")

@@ -75,7 +75,7 @@ async def test_each_gate_is_seen_and_opens(shop: Shop) -> None:
     await shop.store.pause(PauseScope.KIND, "mail", paused_by="ann")
     assert await shop.gates(job_id) == ["paused"] * 3
     for gate in (await shop.why(job_id)).gates:
-        assert "paused by ann since" in gate.words and "for another 10 min: why." in gate.words
+        assert "was paused by ann" in gate.words and "for another 10 min: why." in gate.words
     later = await shop.add(delay_s=3600)
     assert await shop.gates(later) == ["not_due", "paused", "paused"]
 
@@ -195,7 +195,7 @@ async def test_it_is_said_at_the_terminal(one_shop: Shop, tmp_path: Path) -> Non
     assert (done.status, done.err) == (0, "")
     lines = [line.rstrip() for line in done.out.splitlines()]
     assert lines[0].startswith(f"film  {job_id}  queued ") and lines[0].endswith("priority 20")
-    assert re.fullmatch(r"  Kind film is paused by ann@ops since \d+ s: bad codec\.", lines[2])
+    assert re.fullmatch(r"  Kind film was paused by ann@ops \d+ s ago: bad codec\.", lines[2])
     assert [lines[1], *lines[3:]] == ["", "  → rota resume film", "", "  It is the next in line."]
     said = json.loads(rota(shop, tmp_path, str(job_id), "--json").out)
     assert (said["id"], said["kind"], said["state"]) == (str(job_id), "film", "queued")

@@ -92,7 +92,7 @@ def list_jobs(  # noqa: PLR0917 - the options of a command
     _run(work, dsn=dsn, schema=schema)
 
 
-@app.command()
+@app.command(short_help="Show jobs whole, with their tries and logs.")
 def show(
     ids: Ids,
     logs: Annotated[bool, typer.Option("--logs", help="Also what their handlers logged.")] = False,
@@ -120,7 +120,7 @@ def show(
     _run(work, dsn=dsn, schema=schema)
 
 
-@app.command()
+@app.command(short_help="Run ended jobs again, one by one or many at once.")
 def retry(  # noqa: PLR0917 - the options of a command
     ids: Annotated[
         list[str] | None, typer.Argument(help="Job ids, or their first digits (8 or more).", metavar="ID…")
@@ -156,7 +156,7 @@ def retry(  # noqa: PLR0917 - the options of a command
     _run(work, dsn=dsn, schema=schema)
 
 
-@app.command()
+@app.command(short_help="Cancel jobs, queued or running.")
 def cancel(  # noqa: PLR0917 - the options of a command
     ids: Ids,
     reason: Annotated[str, typer.Option("--reason", help="Kept with the job.")] = "Cancelled by an operator",
@@ -199,7 +199,7 @@ def cancel(  # noqa: PLR0917 - the options of a command
     _run(work, dsn=dsn, schema=schema)
 
 
-@app.command()
+@app.command(short_help="Give queued jobs another priority or time.")
 def move(  # noqa: PLR0917 - the options of a command
     ids: Ids,
     priority: Annotated[int | None, typer.Option("--priority", help="The new priority; higher runs first.")] = None,
@@ -262,7 +262,8 @@ def _about(row: JobRow) -> Text:
         moved = terminal.between(row.heartbeat_at, row.now)
         return terminal.plain(f"{said + ', ' if said else ''}on {row.leased_by}, last progress {moved}")
     if row.state is State.QUEUED and row.run_after > row.now:
-        return terminal.plain(f"due {terminal.between(row.run_after, row.now)}. {row.last_error or ''}")
+        due = f"due {terminal.between(row.run_after, row.now)}"
+        return terminal.plain(due if row.last_error is None else f"{due}; {row.last_error}")
     if row.state is State.DONE and row.finished_at is not None and row.started_at is not None:
         return terminal.plain(f"took {terminal.duration((row.finished_at - row.started_at).total_seconds())}")
     return terminal.plain(row.last_error)

@@ -23,23 +23,26 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-app.add_typer(jobs.app, name="jobs")
-jobs.app.command("why")(why.why)
-app.add_typer(migrate.app, name="migrate")
-app.add_typer(runner.app, name="runner")
-app.add_typer(passes.app, name="passes")
-app.command("pause")(pause.pause)
+app.command("worker", short_help="Run the jobs of a program until a signal stops it.")(worker.worker)
+app.command("dev", short_help="Run a program on an embedded PostgreSQL.")(dev.dev)
+app.command("top", short_help="Show the queue as it is now.")(top.top)
+app.command("doctor", short_help="Say what is wrong with the database and the workers.")(doctor.doctor)
+app.command("pause", short_help="Hold back a kind, a tenant or all; list what is paused.")(pause.pause)
 app.command("resume")(pause.resume)
+app.command(
+    "exec", short_help="Run a declared command in a slot of an exec server.",
+    context_settings={"ignore_unknown_options": True},
+)(exec_.exec_command)  # fmt: skip
+app.command("slots", short_help="Show exec servers, who waits for them, and what runs.")(slots.slots)
+app.command("execserver", short_help="Run declared commands for others, in slots.")(execserver.execserver)
+app.command("demo", short_help="Run real work on media files, and kill a worker.")(demo.demo)
+app.add_typer(jobs.app, name="jobs")
+jobs.app.command("why", short_help="Say what holds a job, and what would open it.")(why.why)
+app.add_typer(passes.app, name="passes")
 app.add_typer(admin.app, name="admin")
-app.command("worker")(worker.worker)
-app.command("doctor")(doctor.doctor)
-app.command("top")(top.top)
-app.command("exec", context_settings={"ignore_unknown_options": True})(exec_.exec_command)
-app.command("execserver")(execserver.execserver)
+app.add_typer(migrate.app, name="migrate")
 app.add_typer(execserver.config_app, name="config")
-app.command("slots")(slots.slots)
-app.command("dev")(dev.dev)
-app.command("demo")(demo.demo)
+app.add_typer(runner.app, name="runner")
 
 
 def _version(asked: bool) -> None:

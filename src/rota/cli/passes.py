@@ -60,7 +60,7 @@ def run(names: Names, as_json: Json = False, dsn: Dsn = None, schema: Schema = N
     with_program(work, dsn=dsn, schema=schema)
 
 
-@app.command()
+@app.command(short_help="Hold passes back.")
 def pause(  # noqa: PLR0917 - the options of a command
     names: Names,
     note: Note = None,
@@ -85,7 +85,7 @@ def pause(  # noqa: PLR0917 - the options of a command
     with_program(work, dsn=dsn, schema=schema)
 
 
-@app.command()
+@app.command(short_help="Let passes go on.")
 def resume(names: Names, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
     """Let passes go on; a run that has become due starts at once, and only one."""
 
@@ -114,7 +114,7 @@ def _next(row: PassRow) -> str | Text:
     if row.open_state == "leased":
         return Text("runs now", style="bold blue")
     when = row.due_at if row.open_run_after is None else row.open_run_after
-    return f"{when:%Y-%m-%d %H:%M:%S} UTC ({terminal.between(when, row.now)})"
+    return f"{terminal.between(when, row.now)}, {when:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _about(row: PassRow, *, orphan: bool) -> str:

@@ -45,7 +45,7 @@ def pause(  # noqa: PLR0917 - the options of a command
             terminal.out.print("Nothing is paused.")
         else:
             terminal.print_table(
-                ("paused", "since", "until", "by", "note"),
+                ("paused", "since (UTC)", "until (UTC)", "by", "note"),
                 [
                     (words(pause), _time(pause.paused_at), _time(pause.until), pause.paused_by, pause.note or "")
                     for pause in held
@@ -131,4 +131,4 @@ def plain(pause: Pause) -> dict[str, Any]:
 
 
 def _time(when: Any) -> str:
-    return "until resumed" if when is None else f"{when:%Y-%m-%d %H:%M:%S} UTC"
+    return "until resumed" if when is None else f"{when:%Y-%m-%d %H:%M}"

@@ -213,7 +213,7 @@ def _not_due(job: JobRow) -> Gate:
     due = f"{job.run_after:%Y-%m-%d %H:%M:%S} UTC, in {duration(-_ago(job, job.run_after))}"
     sooner = f"rota jobs retry {job.id}"
     if job.tries and job.last_error:
-        left = "" if job.max_tries is None else f"; {max(0, job.max_tries - job.tries)} tries are left"
+        left = "" if job.max_tries is None else f"; {_tries_left(job)}"
         return Gate(
             "retry", f"It is tried again at {due}{left}.", (f"The last try: {_quoted(job.last_error)}",), sooner
         )
@@ -221,13 +221,13 @@ def _not_due(job: JobRow) -> Gate:
 
 
 def _paused(pause: PauseFacts) -> Gate:
-    what = {"all": "Everything is", "tenant": f"Tenant {pause.name} is"}.get(pause.scope, f"Kind {pause.name} is")
+    what = {"all": "Everything was", "tenant": f"Tenant {pause.name} was"}.get(pause.scope, f"Kind {pause.name} was")
     note = "" if pause.note is None else f": {pause.note}"
     until = "" if pause.opens_in_s is None else f", for another {duration(pause.opens_in_s)}"
     name = shlex.quote(pause.name)
     option = {"all": "--all", "tenant": f"--tenant {name}"}.get(pause.scope, name)
     return Gate(
-        "paused", f"{what} paused by {pause.paused_by} since {duration(pause.paused_ago_s)}{until}{note}.",
+        "paused", f"{what} paused by {pause.paused_by} {duration(pause.paused_ago_s)} ago{until}{note}.",
         opens=f"rota resume {option}",
     )  # fmt: skip
 
@@ -362,8 +362,12 @@ def _running(facts: Facts) -> Gate:
 def _after_that(job: JobRow) -> str:
     if job.max_tries is not None and job.tries >= job.max_tries:
         return "it fails, because this is its last try"
-    left = "" if job.max_tries is None else f", of which {job.max_tries - job.tries} are left"
-    return f"it gets another try{left}"
+    return "it gets another try" if job.max_tries is None else f"it gets another try; {_tries_left(job)}"
+
+
+def _tries_left(job: JobRow) -> str:
+    left = max(0, (job.max_tries or 0) - job.tries)
+    return "1 try is left" if left == 1 else f"{left} tries are left"
 
 
 def _ended(job: JobRow) -> Gate:

@@ -92,7 +92,7 @@ def _orphans(fleet: FleetHealth) -> Iterator[Check]:
     for orphan in fleet.orphans:
         what = "pass" if orphan.is_pass else "kind"
         waits_s = (fleet.now - orphan.due_at).total_seconds()
-        since = f", and its oldest job is due for {waits_s / 60:.0f} min" if waits_s > 0 else ""
+        since = f", and its oldest job has been due for {waits_s / 60:.0f} min" if waits_s > 0 else ""
         yield Check(
             "kinds", Level.WARNING, f"no live server takes the {what} {orphan.kind}{since}",
             "Start a server whose program has it and whose role takes it; or it is spelled wrong where it is enqueued.",

@@ -129,11 +129,11 @@ def test_a_retry_says_what_went_wrong_and_how_many_tries_are_left() -> None:
     ("pause", "words", "opens"),
     [
         (PauseFacts("kind", "thumbnail", "bad codec", "ann@ops", 600, 1800),
-         "Kind thumbnail is paused by ann@ops since 10 min, for another 30 min: bad codec.",
+         "Kind thumbnail was paused by ann@ops 10 min ago, for another 30 min: bad codec.",
          "rota resume thumbnail"),
-        (PauseFacts("tenant", "acme", None, "ann", 5, None), "Tenant acme is paused by ann since 5 s.",
+        (PauseFacts("tenant", "acme", None, "ann", 5, None), "Tenant acme was paused by ann 5 s ago.",
          "rota resume --tenant acme"),
-        (PauseFacts("all", "", "moving house", "bob", 5, None), "Everything is paused by bob since 5 s: moving house.",
+        (PauseFacts("all", "", "moving house", "bob", 5, None), "Everything was paused by bob 5 s ago: moving house.",
          "rota resume --all"),
     ],
 )  # fmt: skip
@@ -223,7 +223,7 @@ def test_a_running_job_says_on_whom_since_when_and_until_when() -> None:
     assert on.details == [
         "Last progress 2 s ago.",
         "The lease holds until 12:04:58 UTC. Without progress the job is stopped within 5 min, "
-        "and it gets another try, of which 2 are left.",
+        "and it gets another try; 2 tries are left.",
     ]
     assert on.opens == f"To stop it: rota jobs cancel {ID}"
 

@@ -50,7 +50,7 @@ def test_workers_that_work_say_so() -> None:
         ({"servers": [ONE, replace(TWO, live=False, seen_at=ago(90), settings_digest="bbbb")]}, "servers", "note",
          "seen no more, and without a word: web-2:1:b (90 s ago)", "when their leases run out"),
         ({"orphans": [OrphanKind("report", ago(600), is_pass=False)]}, "kinds", "warning",
-         "no live server takes the kind report, and its oldest job is due for 10 min", "spelled wrong"),
+         "no live server takes the kind report, and its oldest job has been due for 10 min", "spelled wrong"),
         ({"orphans": [OrphanKind("nightly", ago(-600), is_pass=True)]}, "kinds", "warning",
          "no live server takes the pass nightly", "whose role takes it"),
         ({"overdue": {"film": 2, "sound": 1}}, "leases", "warning",
