@@ -55,7 +55,6 @@ def _show(found: list[Seen], job: str | None) -> None:
     rows: list[tuple[str | Text, ...]] = []
     for seen in found:
         if seen.overview is None:
-            rows.append((seen.address.shown, Text(seen.error or "", style="red"), "", "", "", "", ""))
             continue
         name = seen.overview.instance_id[:INSTANCE_SHOWN] + (" (drains)" if seen.overview.draining else "")
         for waitgroup, view in sorted(seen.overview.waitgroups.items()):
@@ -66,10 +65,14 @@ def _show(found: list[Seen], job: str | None) -> None:
                     str(view.waiting), str(seen.overview.clients), ", ".join(sorted(services)),
                 )
             )  # fmt: skip
-    terminal.print_table(
-        ("address", "instance", "waitgroup", "taken", "waiting", "clients", "services"), rows,
-        right=("taken", "waiting", "clients"),
-    )  # fmt: skip
+    if rows:
+        terminal.print_table(
+            ("address", "instance", "waitgroup", "taken", "waiting", "clients", "services"), rows,
+            right=("taken", "waiting", "clients"),
+        )  # fmt: skip
+    for seen in found:
+        if seen.overview is None:
+            terminal.out.print(Text(f"{seen.address.shown}: {seen.error}", style="red"), soft_wrap=True)
     calls = [(seen.overview, view) for seen in found if seen.overview for view in _of(seen.overview, job)]
     if calls:
         terminal.out.print()
