@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-_UTC_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d{1,9})?(?:[Zz]|[+-]00:00)", re.ASCII)
+_UTC_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d{1,9})?(?:[Zz]|\+00:00)", re.ASCII)
 
 
 def stamp(wall: float) -> str:
