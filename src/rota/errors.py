@@ -21,6 +21,8 @@
     │   ├── ExecFailed       it ran and ended badly; `receipt` tells how
     │   └── ExecLost         the connection to its exec server broke while it ran
     ├── BatchNotFound        no batch has this id
+    ├── DeviceNotFound       no paired device has this id
+    ├── PairingError         a device was not paired; `code` says why
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
@@ -136,6 +138,18 @@ class ExecLost(ExecError):
 
 class BatchNotFound(RotaError):
     """No batch has this id."""
+
+
+class DeviceNotFound(RotaError):
+    """No paired device has this id, or it is revoked."""
+
+
+class PairingError(RotaError):
+    """A device was not paired. `code` is the word for it: invalid_code, wrong, used, expired, locked or try_again."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class LeaseLost(RotaError):
