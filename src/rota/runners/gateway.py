@@ -199,7 +199,7 @@ class Gateway:
         self.registry.of_runner[event.identity.runner_id] = link
         minimum = self.rules.min_agent_version
         link.outdated = minimum is not None and handshake.is_older(link.capabilities.agent_version, minimum)
-        held = tuple(Lease(held.job_id, held.lease_epoch) for held in (link.hello.running or ()) if link.hello)
+        held = _listed(link)
         for live in [live for live in self.jobs.values() if live.runner_id == event.identity.runner_id]:
             if live.job.lease not in held:
                 self._release_waiters(live, 410, "session_lost", "the runner came back without this session")
@@ -217,7 +217,7 @@ class Gateway:
         for job in event.jobs:
             live = self.jobs.get(job.lease.job_id)
             if live is not None and live.job.lease != job.lease:
-                self._forget(live, 410, "session_lost", "another runner has the job")
+                self._forget(live, "another runner has the job")
                 live = None
             if live is None:
                 live = self._enter(link, job, State.CANCELLING if job.cancelling else State.RUNNING)
@@ -254,13 +254,12 @@ class Gateway:
             ),
         )
         self._out.append(events.Seen(link.number, link.identity, link.capabilities))
-        listed = (link.hello.running or ()) if link.hello is not None else ()
-        for held in listed:
-            live = link.jobs.get(held.job_id)
-            if live is None or live.job.lease.epoch != held.lease_epoch:
-                self._send_cancel(link, held.job_id, CancelReason.LEASE_LOST)
+        for lease in _listed(link):
+            live = link.jobs.get(lease.job_id)
+            if live is None or live.job.lease != lease:
+                self._send_cancel(link, lease.job_id, CancelReason.LEASE_LOST)
             elif live.state is State.CANCELLING:
-                self._send_cancel(link, held.job_id, CancelReason.USER)
+                self._send_cancel(link, lease.job_id, CancelReason.USER)
         for live in resumed:
             self._send_op(live)
         if self.draining is not None:
@@ -304,10 +303,9 @@ class Gateway:
             if known or not ok:
                 answers.append(messages.LeaseAnswer(job_id=lease.job_id, ok=ok))
         self._send(link, messages.GatewayHeartbeat(server_time=clocks.stamp(self._wall), leases=tuple(answers)))
-        for lease in lost:
-            live = self.jobs.get(lease.job_id)
-            if live is not None and live.job.lease == lease:
-                self._forget(live, 410, "session_lost", "its lease is gone")
+        for gone in map(self._of, lost):
+            if gone is not None:
+                self._forget(gone, "its lease is gone")
 
     def _ready(self, link: Link, message: messages.Ready) -> None:
         link.reported = message.free_slots - sum(live.state is State.OFFERED for live in link.jobs.values())
@@ -373,7 +371,7 @@ class Gateway:
     def _assign(self, link: Link, job: Job) -> None:
         older = self.jobs.get(job.lease.job_id)
         if older is not None:
-            self._forget(older, 410, "session_lost", "another runner has the job")
+            self._forget(older, "another runner has the job")
         live = self._enter(link, job, State.OFFERED)
         live.answer_by = self._now + ACCEPT_S
         self._attach(link, live)
@@ -428,9 +426,9 @@ class Gateway:
             link.reported = 0  # it will say when it has room again
         self.registry.place(link)
 
-    def _decline(self, link: Link | None, live: Live, reason: str, *, for_good: bool) -> None:
+    def _decline(self, link: Link | None, live: Live, reason: str, *, for_good: bool, silent: bool = False) -> None:
         self._out.append(events.Release(live.job.lease, live.runner_id, reason))
-        self._forget(live, 410, "session_lost", "the runner declined the job; it is queued again")
+        self._forget(live, "the runner declined the job; it is queued again", by_runner=not silent)
         if link is not None:
             link.declined[live.job.lease.job_id] = self._now + (86_400.0 if for_good else DECLINED_S)
             while len(link.declined) > DECLINED_MAX:
@@ -452,7 +450,7 @@ class Gateway:
             self._out.append(events.AnswerOp(ask, op.op_id, message.result, message.error))
         if op.op == "close" and message.ok:
             self._out.append(events.Succeed(live.job.lease))
-            self._forget(live, 410, "session_lost", "the session is closed")
+            self._forget(live, "the session is closed", by_runner=True)
         else:
             self._watch(live)
 
@@ -473,7 +471,7 @@ class Gateway:
                     retryable=False,
                 )
             )
-        self._forget(live, 410, "session_lost", "the runner has ended the session")
+        self._forget(live, "the runner has ended the session", by_runner=True)
 
     def _fail(self, _link: Link, live: Live, message: messages.Fail) -> None:
         lease = live.job.lease
@@ -487,7 +485,7 @@ class Gateway:
                     retryable=message.retryable and counts is not FailureClass.INPUT,
                 )
             )  # fmt: skip
-        self._forget(live, 410, "session_lost", "the job failed")
+        self._forget(live, "the job failed", by_runner=True)
 
     # Ends that do not come from the runner
 
@@ -505,7 +503,7 @@ class Gateway:
             self._asks.pop(ask, None)
             self._out.append(events.SeekOp(ask, op.op_id if op is not None else ""))
         live.gate.op = None
-        self._forget(live, 410, "session_lost", "the session is elsewhere")
+        self._forget(live, "the session is elsewhere")
 
     def _cancel_job(self, event: events.CancelJob) -> None:
         live = self.jobs.get(event.job_id)
@@ -539,7 +537,7 @@ class Gateway:
         if cancel is not None and live.link is not None:
             self._send_cancel(live.link, live.job.lease.job_id, cancel)
         link = live.link
-        self._forget(live, 410, "session_lost", reason)
+        self._forget(live, reason)
         if link is not None:
             self.registry.place(link)
 
@@ -634,7 +632,7 @@ class Gateway:
                 self._tell_and_forget(live, None, "the job was cancelled")
             else:
                 link = live.link
-                self._decline(link, live, f"no answer within {ACCEPT_S:.0f} s", for_good=False)
+                self._decline(link, live, f"no answer within {ACCEPT_S:.0f} s", for_good=False, silent=True)
                 if link is not None:
                     link.reported = 0
                     self.registry.place(link)
@@ -647,8 +645,8 @@ class Gateway:
                 self._asks.pop(ask, None)
                 self._out.append(
                     events.RefuseOp(
-                        ask, 504, "op_timeout", "the runner did not answer in time; it may be at it still, so ask again "
-                        "with the same opId",
+                        ask, 504, "op_timeout", "the runner did not answer in time; it may be at it still: ask again with "
+                        "the same opId",
                     )
                 )  # fmt: skip
             self._watch(live)
@@ -699,9 +697,9 @@ class Gateway:
             times.append(live.gate.next_at())
         self._timers.set(("job", live.job.lease.job_id), min(times))
 
-    def _forget(self, live: Live, status: int, code: str, reason: str) -> None:
-        """The job is not live here any more."""
-        self._release_waiters(live, status, code, reason)
+    def _forget(self, live: Live, reason: str, *, by_runner: bool = False) -> None:
+        """The job is not live here any more. What its own runner ended, it need not be told about."""
+        self._release_waiters(live, 410, "session_lost", reason)
         job = live.job
         self.jobs.pop(job.lease.job_id, None)
         self._sessions.pop(job.session_id, None)
@@ -709,7 +707,8 @@ class Gateway:
         if live.link is not None:
             live.link.jobs.pop(job.lease.job_id, None)
             live.link = None
-        self._ended[job.lease] = None
+        if by_runner:
+            self._ended[job.lease] = None
         while len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)
 
@@ -749,6 +748,12 @@ class Gateway:
 
 def _leases(beat: messages.RunnerHeartbeat) -> list[Lease]:
     return [Lease(held.job_id, held.lease_epoch) for held in beat.running]
+
+
+def _listed(link: Link) -> tuple[Lease, ...]:
+    """What its hello says that it still holds."""
+    held = (link.hello.running or ()) if link.hello is not None else ()
+    return tuple(Lease(job.job_id, job.lease_epoch) for job in held)
 
 
 def _pair(lease: Lease) -> tuple[str, int]:
