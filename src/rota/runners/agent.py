@@ -28,9 +28,9 @@ from rota.runners.messages import CancelReason, CloseCode, Frame, JobType, OpCod
 from rota.runners.session import OpLog, Repeat
 
 LEASE_S: Final = 45.0
-UNCONFIRMED_S: Final = 35.0
+UNCONFIRMED_S: Final = 30.0
 """How long a job may run on its assignment alone: the lease, less the 10 seconds within which the gateway hears of its
-acceptance or gives it away."""
+acceptance or gives it away, less 5 for the way from the claim to the gateway."""
 STOP_MARGIN_S: Final = 1.0
 """A session is stopped this long before its lease is over, so that its programs are dead by then."""
 SILENCE_S: Final = 33.0
@@ -42,6 +42,9 @@ REDIAL_FIRST_S: Final = 1.0
 REDIAL_CAP_S: Final = 30.0
 REFUSED_S: Final = 30.0
 """After a refusal that only a person can lift, and after another process of the same name: not before half of this."""
+GRACE_AT_DRAIN_S: Final = 5.0
+BEATS_REMEMBERED: Final = 16
+"""Answers to heartbeats that are known again by their ids: one that came twice must not confirm two."""
 LEAVE_S: Final = 5.0
 """How long a goodbye may take."""
 LARGE_RESULT_BYTES: Final = 256 * 1024
@@ -133,6 +136,7 @@ class Agent:
         self._hello_at = 0.0
         self._beat_at = inf
         self._beats: deque[Beat] = deque()
+        self._answered: deque[str] = deque(maxlen=BEATS_REMEMBERED)
         self._outdated = False
         self._gateway_drains = False
         self._drain_by = inf
@@ -314,9 +318,10 @@ class Agent:
         self._beat_at = self._now + messages.HEARTBEAT_S
         self._send(messages.RunnerHeartbeat(free_slots=self.free_slots, running=running))
 
-    def _beat_answered(self, _frame: Frame, answer: messages.GatewayHeartbeat) -> None:
-        if not self._beats:
+    def _beat_answered(self, frame: Frame, answer: messages.GatewayHeartbeat) -> None:
+        if not self._beats or frame.id in self._answered:
             return
+        self._answered.append(frame.id)
         beat = self._beats.popleft()
         for lease in answer.leases:
             held = self.held.get(lease.job_id)
@@ -615,9 +620,6 @@ class Agent:
 
     def _id(self) -> str:
         return str(UUID(int=self._random.getrandbits(128), version=4))
-
-
-GRACE_AT_DRAIN_S: Final = 5.0
 
 
 def _stop_at(held: Held) -> float:
