@@ -1,6 +1,6 @@
 """What an engine and the gateway's internal API say to each other: bodies, codes, and the rule for waits. Pure.
 
-Field names are camelCase, times RFC 3339 in UTC, unknown fields are ignored. An error is `{error, message}`, with a
+Field names are camelCase, times RFC 3339 in UTC, unknown fields are ignored. An error is `{code, message}`, with a
 `reason` where the code has several. The document that is served at /openapi.json is made from these structs.
 
 Spec: runners, "Engine to gateway", "Gateway internal API".
@@ -82,7 +82,7 @@ class Failure(Body, frozen=True):
 class JobBody(Body, frozen=True):
     """One job. `result` is the runner's word, and `fromRunner` says so."""
 
-    id: UUID
+    job_id: UUID
     state: str
     target: str
     org_id: str
@@ -100,7 +100,7 @@ class JobBody(Body, frozen=True):
     runner_id: str | None = None
     gateway_instance: str | None = None
     cancel_requested: bool = False
-    failure: Failure | None = None
+    error: Failure | None = None
     progress: Any = None
     result: Any = None
     from_runner: bool = False
@@ -176,7 +176,7 @@ class Ended(Body, frozen=True):
 class Problem(Body, frozen=True):
     """What went wrong: a code, and words."""
 
-    error: str
+    code: str
     message: str
     reason: str | None = None
 
@@ -221,12 +221,12 @@ def job_body(job: RunnerJob) -> JobBody:
         claimed_class=job.claimed_class,
     )  # fmt: skip
     return JobBody(
-        id=job.id, state=job.shown_state, target=job.target, org_id=job.org_id, job_type=job.job_type,
+        job_id=job.id, state=job.shown_state, target=job.target, org_id=job.org_id, job_type=job.job_type,
         execution_id=job.execution_id, idempotency_key=job.idempotency_key, priority=job.priority, attempt=job.tries,
         lease_epoch=job.epoch, created_at=_utc(job.created_at), started_at=_maybe(job.started_at),
         accepted_at=_maybe(job.accepted_at), finished_at=_maybe(job.finished_at), session_id=job.session_id,
         runner_id=job.runner_id, gateway_instance=job.gateway_instance,
-        cancel_requested=job.cancel_asked_at is not None, failure=failure if failed else None, progress=job.progress,
+        cancel_requested=job.cancel_asked_at is not None, error=failure if failed else None, progress=job.progress,
         result=job.result, from_runner=job.result is not None,
     )  # fmt: skip
 
@@ -282,7 +282,7 @@ def seek(session: SessionRow | None, *, instance: str, forwarded: bool) -> str |
     A request that was forwarded once is never forwarded again (S58).
     """
     if session is None:
-        return Problem(error="session_not_found", message="No such session was ever opened. Do not ask again.")
+        return Problem(code="session_not_found", message="No such session was ever opened. Do not ask again.")
     if session.closed_at is not None:
         return _lost(f"closed: {session.closed_reason or 'ended'}")
     if not session.held:
@@ -293,7 +293,7 @@ def seek(session: SessionRow | None, *, instance: str, forwarded: bool) -> str |
         return _lost("its runner is not connected")
     if session.address is None:
         return Problem(
-            error="session_owner_unreachable",
+            code="session_owner_unreachable",
             message=f"The gateway {session.gateway_instance} that has this session was not heard of.",
         )
     return session.address
@@ -306,7 +306,7 @@ STATUS: Final[Mapping[str, int]] = {
 
 def _lost(reason: str) -> Problem:
     return Problem(
-        error="session_lost", reason=reason, message=f"This session cannot serve an op: {reason}. Open a new one."
+        code="session_lost", reason=reason, message=f"This session cannot serve an op: {reason}. Open a new one."
     )
 
 

@@ -34,7 +34,7 @@ from rota.runners.messages import CloseCode, DeviceAuth, Frame, Limits, Requires
 from rota.runners.records import Assigned, Back, End, RunnerAsk, version_key
 
 WRITE_S: Final = 60.0
-"""How long a write about a lease is tried again: after that the lease has run out, and the reaper has seen to the job."""
+"""How long a write about a lease is tried again: by then the lease has run out, and the reaper has seen to the job."""
 AWAY_RETRY_S: Final = 5.0
 """What a runner is told to wait while the database does not answer."""
 
@@ -100,6 +100,10 @@ class Exchange:
     def garble(self, connection: int, code: str, reason: str) -> None:
         """A runner sent a frame that is no good."""
         self.happened(events.Garbled(connection, code, reason))
+
+    def heard(self, connection: int) -> None:
+        """Bytes came in, though perhaps no whole frame (S47)."""
+        self.happened(events.Heard(connection))
 
     def leave(self, connection: int) -> None:
         """A connection is gone; safe to repeat."""
@@ -197,7 +201,7 @@ class Exchange:
         try:
             link.deliver(encode(frame).decode())
         except ProtocolError as error:
-            # A spec or arguments that no frame can carry; the job ends by its accept that never comes, or the op's time.
+            # A spec or arguments that no frame can carry: the accept never comes, or the op's time ends.
             log.error("a message is too large to be sent", connection=connection, job_id=error.job_id, error=str(error))
 
     async def _authenticate(self, connection: int, hello: Any, host: str) -> None:
@@ -227,9 +231,9 @@ class Exchange:
         if device is None or device.revoked_at is not None:
             return refused("this device is unknown or was revoked; pair it again")
         keys = [device.public_key]
-        if device.previous_key is not None and device.previous_until is not None:
-            if device.previous_until.timestamp() > time.time():
-                keys.append(device.previous_key)
+        until = device.previous_until
+        if device.previous_key is not None and until is not None and until.timestamp() > time.time():
+            keys.append(device.previous_key)
         if not any(handshake.verify_device(auth, public_key=key, host=host) for key in keys):
             return refused("the signature is not this device's, or is for another host than this gateway's")
         if not await self.devices.use_nonce(auth.device_id, auth.nonce):
@@ -336,7 +340,7 @@ class Exchange:
 
     async def _written(self, lease: events.Lease, write: Callable[[], Awaitable[Any]]) -> None:
         give_up_at = self._loop.time() + WRITE_S
-        backoff = Backoff(Random())
+        backoff = Backoff(Random())  # noqa: S311 - jitter, not a secret
         while True:
             try:
                 done = await write()

@@ -51,9 +51,9 @@ T = TypeVar("T")
 class _Stop(Exception):
     """Ends a request with this answer."""
 
-    def __init__(self, status: int, error: str, message: str, *, reason: str | None = None) -> None:
-        super().__init__(error)
-        self.answer = _json(Problem(error=error, message=message, reason=reason), status)
+    def __init__(self, status: int, code: str, message: str, *, reason: str | None = None) -> None:
+        super().__init__(code)
+        self.answer = _json(Problem(code=code, message=message, reason=reason), status)
 
 
 class InternalApi:
@@ -99,15 +99,16 @@ class InternalApi:
             await self._http.close()
             self._http = None
 
-    def refusal(self, request: Request) -> Response | None:
-        """Why this caller is not served; None: it is."""
-        if self._token is None:
+    def refusal(self, request: Request, *, token: str | None = None) -> Response | None:
+        """Why this caller, who has to show the internal token or this one, is not served; None: it is."""
+        wanted = token or self._token
+        if wanted is None:
             return _Stop(
                 503, "internal_api_disabled", "This gateway has no internal token: set ROTA_GATEWAY_TOKEN to turn it on."
             ).answer
         said = request.headers.get("authorization", "").removeprefix("Bearer ")
         # In constant time: how long a comparison takes would tell how much of a guess is right.
-        if not hmac.compare_digest(said.encode("utf-8", "replace"), self._token.encode()):
+        if not hmac.compare_digest(said.encode("utf-8", "replace"), wanted.encode()):
             return _Stop(401, "unauthorized", "The internal token is missing or wrong.").answer
         return None
 
@@ -190,7 +191,7 @@ class InternalApi:
         instance = self._exchange.gateway.rules.instance
         where = api.seek(row, instance=instance, forwarded=FORWARDED in request.headers)
         if isinstance(where, Problem):
-            return _json(where, api.STATUS[where.error])
+            return _json(where, api.STATUS[where.code])
         if self._http is None:
             self._http = aiohttp.ClientSession()
         whole_s = asked.timeout_sec or (row.timeout_s if row is not None else None) or 0
@@ -279,12 +280,12 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _uuid(request: Request, error: str) -> UUID:
+def _uuid(request: Request, code: str) -> UUID:
     try:
         return UUID(request.path_params["id"])
     except ValueError:
-        what = "session" if error == "session_not_found" else "job"
-        raise _Stop(404, error, f"This is no id of a {what}.") from None
+        what = "session" if code == "session_not_found" else "job"
+        raise _Stop(404, code, f"This is no id of a {what}.") from None
 
 
 def _key(text: str) -> bytes | None:
