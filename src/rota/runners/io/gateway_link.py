@@ -12,95 +12,55 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidProxy, InvalidStatus, ProxyError, WebSocketException
 from websockets.typing import Subprotocol
 
+from rota.errors import ProtocolError
+from rota.io.log import get_logger
+from rota.runners.agent_events import Connected, DialFailed, Dropped, Heard, Received
 from rota.runners.dial import Gateway
-from rota.runners.messages import READ_BYTES_MAX, SUBPROTOCOL
+from rota.runners.messages import READ_BYTES_MAX, SUBPROTOCOL, from_gateway
 
 OPEN_TIMEOUT_S: Final = 20.0
 """How long dialling may take, with a proxy and TLS on a slow line."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """How long to wait for a peer's goodbye."""
+HEARD_EVERY_S: Final = 1.0
+"""How often bytes that are no whole frame yet are told."""
 OUTBOX_MAX: Final = 10_000
 """Frames that may wait to be sent: progress of many jobs on a line that stalls for long. Then the link is given up."""
 REASON_CHARS_MAX: Final = 300
+ABNORMAL: Final = 1006
+"""The code of a connection that ended without one. Spec: RFC 6455, 7.4.1."""
 
+LinkEvent = Connected | DialFailed | Received | Heard | Dropped
+
+log = get_logger("rota.runner")
 _silent: Final = logging.Logger("rota.runners.gateway_link", level=logging.CRITICAL + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkEnd:
-    """How a connection ended, or that there never was one.
-
-    Attributes:
-        code: the gateway's close code; None: it did not close it.
-        why: in words, without secrets.
-        opened: whether there was a connection.
-        status: the HTTP status with which it was refused.
-        retry_after_s: how long the refusal asks to wait, at least.
-    """
-
-    code: int | None
-    why: str
-    opened: bool
-    status: int | None = None
-    retry_after_s: float | None = None
-
-
-class Link(Protocol):
-    """What carries frames to a gateway."""
-
-    def send(self, frame: bytes) -> None:
-        """Takes a frame to send; never waits."""
-        ...
-
-    def close(self, code: int, reason: str) -> None:
-        """Sends what waits, then closes; `ended` is told."""
-        ...
-
-    def drop(self) -> None:
-        """Ends it without a word, as for a peer that does not answer; nothing is reported afterwards."""
-        ...
-
-    async def closed(self) -> None:
-        """Returns when it has ended."""
-        ...
-
-
-class SocketLink:
+class GatewayLink:
     """A websocket to a gateway.
 
     Args:
+        number: names it in this process.
         gateway: where to.
         tls: which certificates to trust.
-        opened: told when the connection stands.
-        heard: told of each frame.
-        alive: told whenever bytes came.
-        ended: told once how it ended.
+        say: told what happens: `Connected` or `DialFailed` first, `DialFailed` or `Dropped` last.
     """
 
     def __init__(
-        self,
-        gateway: Gateway,
-        *,
-        tls: ssl.SSLContext,
-        opened: Callable[[], None],
-        heard: Callable[[str], None],
-        alive: Callable[[], None],
-        ended: Callable[[LinkEnd], None],
+        self, number: int, gateway: Gateway, *, tls: ssl.SSLContext, say: Callable[[LinkEvent], None]
     ) -> None:
+        self.number = number
         self._gateway = gateway
         self._tls = tls
-        self._opened = opened
-        self._heard = heard
-        self._alive = alive
-        self._ended = ended
+        self._say = say
         self._outbox: asyncio.Queue[bytes | tuple[int, str]] = asyncio.Queue()
+        self._told_at = 0.0
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def send(self, frame: bytes) -> None:
@@ -109,13 +69,12 @@ class SocketLink:
         if self._outbox.qsize() > OUTBOX_MAX:
             self._task.cancel()
 
-    def close(self, code: int, reason: str) -> None:
-        """Sends what waits, then closes; `ended` is told."""
+    def hang(self, code: int, reason: str) -> None:
+        """Sends what waits, then closes."""
         self._outbox.put_nowait((code, reason))
 
     def drop(self) -> None:
-        """Ends it without a word; nothing is reported afterwards."""
-        self._ended = _ignored
+        """Ends it without waiting for anything, as for a peer that does not answer."""
         self._task.cancel()
 
     async def closed(self) -> None:
@@ -123,57 +82,69 @@ class SocketLink:
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        opened = False
-        end: LinkEnd | None = None
+        socket: ClientConnection | None = None
+        end: DialFailed | Dropped
         try:
             async with asyncio.timeout(OPEN_TIMEOUT_S):
                 socket = await self._dial()
-            opened = True
             end = await self._carry(socket)
         except InvalidStatus as error:
-            end = _refused(error)
-        except TimeoutError:
-            end = LinkEnd(None, f"it did not answer within {OPEN_TIMEOUT_S:g} s", opened)
-        except (OSError, WebSocketException, ssl.SSLError) as error:
-            end = LinkEnd(None, _words(error), opened)
-        except asyncio.CancelledError:
-            end = LinkEnd(None, f"it took no frame while {OUTBOX_MAX:,} waited", opened)
-        ended, self._ended = self._ended, _ignored
-        ended(end)
+            end = self._refused(error)
+        except (OSError, WebSocketException, asyncio.CancelledError) as error:
+            words = _words(error)
+            end = DialFailed(self.number, words) if socket is None else Dropped(self.number, ABNORMAL, words)
+            if socket is not None:
+                socket.transport.abort()
+        self._say(end)
 
     async def _dial(self) -> ClientConnection:
-        alive = self._alive
+        heard = self._heard_bytes
 
         class Counted(ClientConnection):
             def data_received(self, data: bytes) -> None:
-                alive()
+                heard()
                 super().data_received(data)
 
+        # No redirects are followed: what is signed is for the host that is dialled.
         return await _Straight(
             self._gateway.connect_url, subprotocols=[Subprotocol(SUBPROTOCOL)], max_size=READ_BYTES_MAX,
             ssl=self._tls if self._gateway.tls else None, compression=None, user_agent_header=None, logger=_silent,
             ping_interval=None, open_timeout=None, close_timeout=CLOSE_TIMEOUT_S, create_connection=Counted,
         )  # fmt: skip
 
-    async def _carry(self, socket: ClientConnection) -> LinkEnd:
+    def _heard_bytes(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at >= HEARD_EVERY_S:
+            self._told_at = now
+            self._say(Heard(self.number))
+
+    async def _carry(self, socket: ClientConnection) -> DialFailed | Dropped:
         if socket.subprotocol != SUBPROTOCOL:
             await socket.close()
-            return LinkEnd(None, f"what answers there does not speak {SUBPROTOCOL}", opened=True)
+            return DialFailed(self.number, f"what answers there does not speak {SUBPROTOCOL}")
         writing = asyncio.create_task(self._write(socket))
-        self._opened()
+        self._say(Connected(self.number))
         try:
             async for frame in socket:
-                # A binary frame is against the protocol; it is not for us to end a connection over it.
-                if isinstance(frame, str):
-                    self._heard(frame)
+                self._heard_frame(frame)
         except ConnectionClosed:
             pass  # as any other end: its code is below
         finally:
             writing.cancel()
-            await socket.close()
-        reason = (socket.close_reason or "")[:REASON_CHARS_MAX]
-        by_peer = socket.close_code is not None and socket.close_code not in (1005, 1006)
-        return LinkEnd(socket.close_code if by_peer else None, reason or "the connection broke", opened=True)
+        code = ABNORMAL if socket.close_code is None else socket.close_code
+        return Dropped(self.number, code, (socket.close_reason or "")[:REASON_CHARS_MAX])
+
+    def _heard_frame(self, text: str | bytes) -> None:
+        if isinstance(text, bytes):
+            log.warning("gateway sent a binary frame, ignored", bytes=len(text))
+            return
+        try:
+            frame = from_gateway(text)
+        except ProtocolError as error:
+            log.warning("gateway sent what is no message", code=error.code, why=str(error))
+            return
+        if frame is not None:
+            self._say(Received(self.number, frame))
 
     async def _write(self, socket: ClientConnection) -> None:
         with contextlib.suppress(OSError, WebSocketException):
@@ -184,32 +155,33 @@ class SocketLink:
                     return
                 await socket.send(frame, text=True)
 
+    def _refused(self, error: InvalidStatus) -> DialFailed:
+        response = error.response
+        wait = response.headers.get("Retry-After", "")
+        words = {401: "it wants other credentials", 404: "there is no gateway", 503: "it is not ready"}
+        return DialFailed(
+            self.number,
+            words.get(response.status_code, f"it answered with status {response.status_code}"),
+            float(wait) if wait.isdecimal() and len(wait) < 6 else None,
+        )
+
 
 class _Straight(connect):
-    """A redirect is a refusal: what was signed is for the host that was dialled."""
-
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
 
 
-def _ignored(_end: LinkEnd) -> None:
-    pass
-
-
-def _refused(error: InvalidStatus) -> LinkEnd:
-    response = error.response
-    wait = response.headers.get("Retry-After", "")
-    words = {401: "it wants other credentials", 404: "there is no gateway at this address", 503: "it is not ready"}
-    return LinkEnd(
-        None,
-        words.get(response.status_code, f"it answered with status {response.status_code}"),
-        opened=False,
-        status=response.status_code,
-        retry_after_s=float(wait) if wait.isdecimal() and len(wait) < 6 else None,
-    )
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message}; runner_ca names a file with more to trust"
-    return (str(error) or type(error).__name__)[:REASON_CHARS_MAX]
+def _words(error: BaseException) -> str:
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"TLS: its certificate is not trusted ({error.verify_message}); runner_ca names more to trust"
+        case ssl.SSLError():
+            return f"TLS: {error.reason or error}"
+        case TimeoutError():
+            return f"it did not answer within {OPEN_TIMEOUT_S:g} s"
+        case ProxyError() | InvalidProxy():
+            return f"the proxy: {str(error)[:REASON_CHARS_MAX]}"
+        case asyncio.CancelledError():
+            return "it was given up"
+        case _:
+            return (str(error) or type(error).__name__)[:REASON_CHARS_MAX]
