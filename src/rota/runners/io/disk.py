@@ -16,22 +16,43 @@ NAME_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
+class Lack:
+    """Why no work can be taken now.
+
+    Attributes:
+        why: in words for a person.
+        over_quota: the sessions themselves take too much.
+    """
+
+    why: str
+    over_quota: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
-    """The bounds of a runner's folder: less free disk than `floor_bytes`, or more used than `quota_bytes`, is no
-    room."""
+    """The bounds of a runner's folder.
+
+    Attributes:
+        folder: of all its sessions.
+        floor_bytes: with less free disk than this there is no room for more work.
+        quota_bytes: what its sessions may take together.
+    """
 
     folder: Path
     floor_bytes: int
     quota_bytes: int
 
-    def lacks(self) -> str | None:
-        """Why no work can be taken now, in words; None: there is room. It reads the disk: call it in a thread."""
-        free = shutil.disk_usage(self.folder).free
-        if free < self.floor_bytes:
-            return f"only {free // MIB:,} MiB of disk are free here, and {self.floor_bytes // MIB:,} must stay"
+    def lacks(self) -> Lack | None:
+        """Why there is no room; None: there is. It reads the disk: call it in a thread.
+
+        Raises: OSError if the folder cannot be read.
+        """
         used = used_bytes(self.folder)
         if used >= self.quota_bytes:
-            return f"its sessions take {used // MIB:,} MiB of disk, and {self.quota_bytes // MIB:,} are allowed"
+            return Lack(f"the sessions take {used // MIB:,} MiB of disk; allowed are {self.quota_bytes // MIB:,}", True)
+        free = shutil.disk_usage(self.folder).free
+        if free < self.floor_bytes:
+            return Lack(f"only {free // MIB:,} MiB of disk are free; {self.floor_bytes // MIB:,} must stay", False)
         return None
 
 

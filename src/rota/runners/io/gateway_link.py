@@ -52,9 +52,7 @@ class GatewayLink:
         say: told what happens: `Connected` or `DialFailed` first, `DialFailed` or `Dropped` last.
     """
 
-    def __init__(
-        self, number: int, gateway: Gateway, *, tls: ssl.SSLContext, say: Callable[[LinkEvent], None]
-    ) -> None:
+    def __init__(self, number: int, gateway: Gateway, *, tls: ssl.SSLContext, say: Callable[[LinkEvent], None]) -> None:
         self.number = number
         self._gateway = gateway
         self._tls = tls

@@ -88,9 +88,7 @@ class Workshop:
         ring: where it is written down which ops ran.
     """
 
-    def __init__(
-        self, scratch: Scratch, *, make_media: MakeMedia, say: Callable[[Event], None], ring: RingLog
-    ) -> None:
+    def __init__(self, scratch: Scratch, *, make_media: MakeMedia, say: Callable[[Event], None], ring: RingLog) -> None:
         self._scratch = scratch
         self._make_media = make_media
         self._say = say
@@ -199,7 +197,9 @@ class _Session:
 
     async def _run(self, command: RunOp) -> None:
         began_at = asyncio.get_running_loop().time()
-        answer = Answer(error=OpError(code=OpCode.CANCELLED, message="the session was ended while this op ran", retryable=False))
+        answer = Answer(
+            error=OpError(code=OpCode.CANCELLED, message="the session was ended while this op ran", retryable=False)
+        )
         try:
             answer = await self._answered(command)
         except asyncio.CancelledError:
@@ -234,7 +234,9 @@ class _Session:
                     command.op, command.args, timeout_s=command.timeout_s, progress=moved, cancelled=self._cancelled
                 )
         except TimeoutError:
-            return Answer(error=OpError(code=OpCode.TIMEOUT, message=f"it took over {command.timeout_s:g} s", retryable=True))
+            return Answer(
+                error=OpError(code=OpCode.TIMEOUT, message=f"it took over {command.timeout_s:g} s", retryable=True)
+            )
         if isinstance(made, OpError):
             return Answer(error=made)
         return _sized(plain(made))
