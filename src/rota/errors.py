@@ -9,6 +9,9 @@
     │   └── SchemaError      it answers, but its schema is missing, older or newer than this program
     ├── EmbeddedError        the embedded PostgreSQL cannot be started or its data folder cannot be used
     ├── MediaError           ffmpeg or ffprobe is missing or failed
+    ├── ObjectError          an object store cannot be used, or a key is none
+    │   └── ObjectNotFound   it has no object with this key
+    ├── VerificationFailed   what a runner has published is not what was asked for; it is removed
     ├── ArgumentsError       arguments, environment or streams of a command do not fit its service; names the place
     ├── PipeError            a one-time stream ended early, was never fetched, or is not what was sent
     ├── JobNotFound          no job has this id
@@ -75,6 +78,18 @@ class EmbeddedError(RotaError):
 
 class MediaError(RotaError):
     """ffmpeg or ffprobe is missing, or it failed on a file."""
+
+
+class ObjectError(RotaError):
+    """A store of objects cannot be used, or a key is not one that it can keep."""
+
+
+class ObjectNotFound(ObjectError):
+    """The store has no object with this key."""
+
+
+class VerificationFailed(RotaError):
+    """What a runner has published is not what was asked for, and was removed. The step fails with class `runner`."""
 
 
 class ArgumentsError(RotaError):
