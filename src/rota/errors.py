@@ -28,6 +28,8 @@
     │   ├── JobFailed        it failed or expired; says why
     │   └── JobCancelled     somebody wanted it to end
     ├── ResultTimeout        a job has not ended in the time that its result was waited for; a TimeoutError too
+    ├── PathNotAllowed       a path of a session could mean something outside of it
+    ├── ArgvNotAllowed       a command line for ffmpeg or ffprobe is refused; names the argument
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
@@ -176,6 +178,22 @@ class ExecLost(ExecError):
 
 class BatchNotFound(RotaError):
     """No batch has this id."""
+
+
+class PathNotAllowed(RotaError):
+    """A path of a session could mean something outside of it. The message is a clause: what is wrong with the path."""
+
+
+class ArgvNotAllowed(RotaError):
+    """A command line for ffmpeg or ffprobe is refused: the op's error `argv_not_allowed`.
+
+    `argument` is the element of the argv, with what was found inside of it where that helps; `reason` is the rest.
+    """
+
+    def __init__(self, argument: str, reason: str) -> None:
+        super().__init__(f"{argument}: {reason}.")
+        self.argument = argument
+        self.reason = reason
 
 
 class LeaseLost(RotaError):
