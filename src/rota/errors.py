@@ -23,6 +23,7 @@
     │   ├── ExecRefused      it was not run, and the same call never will be
     │   ├── ExecFailed       it ran and ended badly; `receipt` tells how
     │   └── ExecLost         the connection to its exec server broke while it ran
+    ├── RunnerError          this machine could not be paired, or its gateway refuses it; says what to do
     ├── BatchNotFound        no batch has this id
     ├── JobEnded             a job whose result was waited for has none
     │   ├── JobFailed        it failed or expired; says why
@@ -174,6 +175,10 @@ class ExecFailed(ExecError):
 
 class ExecLost(ExecError):
     """The connection to the exec server broke while the command ran. It is killed there; how far it came is unknown."""
+
+
+class RunnerError(RotaError):
+    """This machine cannot be a runner as it is: it was not paired, or its gateway refuses it for good."""
 
 
 class BatchNotFound(RotaError):
