@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from rota import settings as settings_module
 from rota.commands import Args, Call, Completed, ExecServers, Options, Run, Stdin
-from rota.errors import EnqueueError, SettingsError
+from rota.errors import EnqueueError, RotaError, SettingsError
 from rota.ids import BatchId, JobId
 from rota.io import migrate, tracing
 from rota.io.commands import run_whole
@@ -31,6 +31,7 @@ from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io import batches, bulk, callers
 from rota.queue.io.batches import Batch
 from rota.queue.io.metering import Metering
+from rota.queue.io.results import Results
 from rota.queue.io.store import Store, many_jobs, one_job
 from rota.queue.io.watch import Watch
 from rota.queue.io.worker import Worker, WorkerOptions
@@ -77,6 +78,7 @@ class App:
         self._passes: dict[str, Declared] = {}
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
+        self._results: Results | None = None
         self._exec_servers: ExecServers | None = None
         self._starting = asyncio.Lock()
         self.sync = SyncApp(self)
@@ -115,6 +117,8 @@ class App:
         exec: Sequence[str] = (),
         ends_alone: bool = False,
         payload: Any = Any,
+        keep_s: float | None = None,
+        keep_failed_s: float | None = None,
         role: str | None = None,
     ) -> Callable[[Function], Function]: ...
 
@@ -137,6 +141,8 @@ class App:
         exec: Sequence[str] = (),
         ends_alone: bool = False,
         payload: Any = Any,
+        keep_s: float | None = None,
+        keep_failed_s: float | None = None,
         role: str | None = None,
     ) -> Any:
         """Makes a function the handler of a kind; the function itself stays as it is.
@@ -161,6 +167,8 @@ class App:
                 more than this worker's share of their slots.
             ends_alone: each end is a commit of its own, not one of a batch: it is durable sooner, and costs more.
             payload: the type to decode into; else the annotation of the second parameter.
+            keep_s: how long its ended jobs stay, in seconds; else as the settings say.
+            keep_failed_s: the same for its failed ones, which never go before the others.
             role: the servers that take it, besides those with the role `all`; else `default`.
 
         Raises: SettingsError if two functions want the same kind; other faults show when the app is first used.
@@ -180,6 +188,7 @@ class App:
                 {
                     "limit": limit, "lease_s": lease_s, "heartbeat_s": heartbeat_s, "max_tries": max_tries,
                     "retry": retry, "isolation": isolation, "ends_alone": ends_alone, "payload_type": payload,
+                    "keep_s": keep_s, "keep_failed_s": keep_failed_s,
                     "limits": Limits(fleet_limit, tenant_limit, fair, rate), "urgent_priority": urgent_priority,
                     "exec": (exec,) if isinstance(exec, str) else tuple(exec),
                     "role": role,
@@ -355,6 +364,9 @@ class App:
 
     async def stop(self) -> None:
         """Closes what was opened."""
+        results, self._results = self._results, None
+        if results is not None:
+            await results.stop()
         if self._exec_servers is not None:
             await self._exec_servers.stop()
         database, self._database = self._database, None
@@ -553,6 +565,22 @@ class App:
         store = await self.store()
         return (await store.move([job_id], priority=priority, run_after=run_after, delay_s=delay_s)).get(job_id)
 
+    async def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
+        """Waits until a job has ended, and gives its result.
+
+        Args:
+            job: its id, or what `enqueue` returned. An enqueue on a connection of yours has to be committed.
+            timeout_s: how long to wait at most; 0 only looks, None waits for as long as it takes.
+
+        Returns: what the handler returned, as JSON values; None if that was nothing.
+
+        Raises: JobFailed or JobCancelled with the reason; ResultTimeout; JobNotFound; DatabaseError.
+        """
+        if self._results is None:
+            self._results = Results((await self.store()).results)
+        job_id = job.id if isinstance(job, Enqueued) else job
+        return await self._results.wait(job_id, timeout_s=timeout_s)
+
     # Looking
 
     async def admin_jobs(self, viewer: Viewer) -> dict[str, Any]:
@@ -668,6 +696,7 @@ class App:
                 poll_s=settings.poll_s,
                 stop_grace_s=settings.stop_grace_s,
                 keep_s=settings.keep_days * 86_400,
+                keep_failed_s=settings.keep_failed_days * 86_400,
                 job_pool_size=settings.job_pool_size,
                 cancel_grace_s=settings.cancel_grace_s,
                 ends_process=ends_process,
@@ -751,6 +780,26 @@ class SyncApp:
         """Adds many jobs as one batch, in the transaction of `conn`; see `App.enqueue_batch`."""
         follow_up = None if then is None else self._app._follow_up(then)
         return batches.add_on_sync(conn, jobs, then=follow_up, schema=self._app.settings.schema)
+
+    def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
+        """Waits until a job has ended, and gives its result; see `App.result`. It opens a connection of its own.
+
+        Raises: as `App.result`; RotaError where an event loop runs in this thread, which this would block.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self._result(job.id if isinstance(job, Enqueued) else job, timeout_s))
+        raise RotaError("An event loop runs in this thread: use `await app.result(…)`, which does not block it.")
+
+    async def _result(self, job_id: JobId, timeout_s: float | None) -> Any:
+        database = Database(self._app.target, size=1)
+        results = Results(Store(database).results)
+        try:
+            return await results.wait(job_id, timeout_s=timeout_s)
+        finally:
+            await results.stop()
+            await database.stop()
 
 
 def _answer(row: Mapping[str, Any]) -> Enqueued:
