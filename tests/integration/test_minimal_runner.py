@@ -6,8 +6,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.integration.stand_in_gateway import WAIT_S, StandIn, stand_in
 from tests.postgres_servers import unavailable
 

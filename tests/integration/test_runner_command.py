@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
-from rota.errors import MediaError
+from rota.cli.main import app
+from rota.errors import MediaError, RotaError
 from rota.io.ffmpeg import find_tools
-from tests.integration.programs import ROTA, Done, nothing_runs, run, running
+from tests.integration.programs import ROTA, nothing_runs, running
 from tests.integration.stand_in_gateway import Connection, StandIn, stand_in
 from tests.postgres_servers import unavailable
 
@@ -25,15 +28,21 @@ def environ(folder: Path, gateway: StandIn, **more: str) -> dict[str, str]:
     return PATHS | told | {"ROTA_RUNNER_NAME": "mac-7", "ROTA_RUNNER_FLOOR_MIB": "0"} | more
 
 
-async def rota(folder: Path, gateway: StandIn, *words: str, **more: str) -> Done:
-    """Runs a command while the gateway of this loop answers it."""
-    return await asyncio.to_thread(run, [*ROTA, *words], folder=folder, environ=environ(folder, gateway, **more))
+async def rota(folder: Path, gateway: StandIn, *words: str) -> Result:
+    """Calls a command in a thread of this process, while the gateway of this loop answers it."""
+    return await asyncio.to_thread(CliRunner().invoke, app, list(words), env=environ(folder, gateway))
+
+
+def error_of(result: Result) -> str:
+    """What a person is told."""
+    assert isinstance(result.exception, RotaError), result
+    return str(result.exception)
 
 
 async def paired(folder: Path, gateway: StandIn) -> None:
     gateway.codes["ABCD-EFGH-JKMN"] = "org-1"
     done = await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMN")
-    assert done.status == 0, done.err
+    assert done.exit_code == 0, done
 
 
 async def welcomed(gateway: StandIn) -> Connection:
@@ -67,28 +76,24 @@ async def test_pairing_keeps_a_key_and_says_what_is_next(folder: Path) -> None:
     async with stand_in() as gateway:
         gateway.codes |= {"ABCD-EFGH-JKMN": "org-1", "ABCD-EFGH-JKMP": "org-2"}
         done = await rota(folder, gateway, "runner", "pair", " ABCD-EFGH-JKMN ")
-        assert (done.status, done.err) == (0, "")
         key = folder / "state" / "device.json"
-        assert f"paired as mac-7 (device device-1) of org-1; its key is in {key}" in done.out
-        assert "rota runner run" in done.out
+        assert f"paired as mac-7 (device device-1) of org-1; its key is in {key}" in done.output
+        assert "rota runner run" in done.output
         assert key.stat().st_mode & 0o777 == 0o600
-        again = await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMP")
-        assert (again.status, "--again" in again.err) == (2, True)
+        assert "--again" in error_of(await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMP"))
         anew = await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMP", "--again")
-        assert (anew.status, len(gateway.devices)) == (0, 2)
-        used = await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMP", "--again")
-        assert (used.status, "Ask for a new one" in used.err) == (1, True)
-        assert "ABCD-EFGH" not in used.err
+        assert (anew.exit_code, len(gateway.devices)) == (0, 2)
+        used = error_of(await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMP", "--again"))
+        assert "Ask for a new one" in used
+        assert "ABCD-EFGH" not in used
 
 
 async def test_what_is_missing_is_said_with_the_next_step(folder: Path) -> None:
     async with stand_in() as gateway:
-        unpaired = await rota(folder, gateway, "runner", "run")
-        assert (unpaired.status, "rota runner pair CODE" in unpaired.err) == (2, True)
-        pool = await rota(folder, gateway, "runner", "run", "--pool")
-        assert (pool.status, "ROTA_RUNNER_CREDENTIAL" in pool.err) == (2, True)
-        plain = await rota(folder, gateway, "runner", "pair", "CODE", "--gateway", "ws://runner.example")
-        assert (plain.status, "without TLS" in plain.err) == (2, True)
+        assert "rota runner pair CODE" in error_of(await rota(folder, gateway, "runner", "run"))
+        assert "ROTA_RUNNER_CREDENTIAL" in error_of(await rota(folder, gateway, "runner", "run", "--pool"))
+        plain = ["runner", "pair", "CODE", "--gateway", "ws://runner.example"]
+        assert "without TLS" in error_of(await rota(folder, gateway, *plain))
 
 
 async def test_a_session_with_real_media_from_stage_to_publish_and_sigterm(folder: Path, film: bytes) -> None:
@@ -143,9 +148,7 @@ async def test_a_killed_runner_leaves_a_folder_that_the_next_one_removes_and_res
         assert dead.is_dir()
         more = {"ROTA_RUNNER_CREDENTIAL": "rpool_canary"}
         pool = [*ROTA, "runner", "run", "--pool"]
-        with (
-            running(pool, folder=folder, environ=environ(folder, gateway, **more), name="b") as live,
-        ):
+        with running(pool, folder=folder, environ=environ(folder, gateway, **more), name="b") as live:
             connection = await welcomed(gateway)
             assert connection.hello["payload"]["auth"]["workerName"] == "mac-7"
             assert "running" not in connection.hello["payload"]
