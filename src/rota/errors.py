@@ -9,6 +9,9 @@
     │   └── SchemaError      it answers, but its schema is missing, older or newer than this program
     ├── EmbeddedError        the embedded PostgreSQL cannot be started or its data folder cannot be used
     ├── MediaError           ffmpeg or ffprobe is missing or failed
+    ├── ObjectError          an object store cannot be used, or a key is none
+    │   └── ObjectNotFound   it has no object with this key
+    ├── VerificationFailed   what a runner has published is not what was asked for; it is removed
     ├── ArgumentsError       arguments, environment or streams of a command do not fit its service; names the place
     ├── PipeError            a one-time stream ended early, was never fetched, or is not what was sent
     ├── JobNotFound          no job has this id
@@ -28,13 +31,19 @@
     │   ├── JobFailed        it failed or expired; says why
     │   └── JobCancelled     somebody wanted it to end
     ├── ResultTimeout        a job has not ended in the time that its result was waited for; a TimeoutError too
+    ├── PathNotAllowed       a path of a session could mean something outside of it
+    ├── ArgvNotAllowed       a command line for ffmpeg or ffprobe is refused; names the argument
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
 """
 
+import re
 from typing import Any
 from uuid import UUID
+
+_QUERY = re.compile(r"(://[^\s'\"?]*)\?[^\s'\"]*")
+"""The query of a URL inside of a text: it may hold a signature."""
 
 
 class RotaError(Exception):
@@ -78,6 +87,18 @@ class EmbeddedError(RotaError):
 
 class MediaError(RotaError):
     """ffmpeg or ffprobe is missing, or it failed on a file."""
+
+
+class ObjectError(RotaError):
+    """A store of objects cannot be used, or a key is not one that it can keep."""
+
+
+class ObjectNotFound(ObjectError):
+    """The store has no object with this key."""
+
+
+class VerificationFailed(RotaError):
+    """What a runner has published is not what was asked for, and was removed. The step fails with class `runner`."""
 
 
 class ArgumentsError(RotaError):
@@ -168,6 +189,23 @@ class RunnerError(RotaError):
 
 class BatchNotFound(RotaError):
     """No batch has this id."""
+
+
+class PathNotAllowed(RotaError):
+    """A path of a session could mean something outside of it. The message is a clause: what is wrong with the path."""
+
+
+class ArgvNotAllowed(RotaError):
+    """A command line for ffmpeg or ffprobe is refused: the op's error `argv_not_allowed`.
+
+    `argument` is the element of the argv, with what was found inside of it where that helps; `reason` is the rest.
+    """
+
+    def __init__(self, argument: str, reason: str) -> None:
+        # A signed address that was put in a command line must not go on into logs and answers.
+        self.argument = _QUERY.sub(r"\1?…", argument)
+        self.reason = _QUERY.sub(r"\1?…", reason)
+        super().__init__(f"{self.argument}: {self.reason}.")
 
 
 class DeviceNotFound(RotaError):

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from rota.cli.check_argv import check_argv
 from rota.cli.options import read_settings
 from rota.cli.worker import run as run_loop
 from rota.errors import SettingsError
@@ -12,12 +13,13 @@ from rota.io import log, terminal
 from rota.runners.io.identity import read_identity, write_identity
 from rota.runners.io.pairing import pair as pair_with
 from rota.runners.io.probing import probe, system
-from rota.runners.io.running import gateway_of, media_of, name_of, run_runner, state_folder, who
+from rota.runners.io.running import gateway_of, name_of, run_runner, state_folder, who
 from rota.runners.io.shown import facts_of, shown_for
 from rota.runners.io.trust import trusted
 from rota.settings import Settings
 
 app = typer.Typer(help="A runner: this machine works for a gateway, which it dials.", no_args_is_help=True)
+app.command("check-argv", context_settings={"ignore_unknown_options": True})(check_argv)
 
 Gateway = Annotated[
     str | None, typer.Option("--gateway", help="The gateway, wss://host. Else ROTA_RUNNER_GATEWAY.", metavar="URL")
@@ -59,12 +61,11 @@ def run(
     settings = _settings(gateway, name)
     log.setup(settings)
     is_who = who(settings, pool=pool)
-    make_media, isolation = media_of(settings)
-    ability = probe(settings, isolation=isolation)
+    ability = probe(settings)
     terminal.print_facts(facts_of(ability, gateway=is_who.gateway.shown, who=is_who.name))
     shown = shown_for()
     try:
-        status = run_loop(run_runner(settings, is_who=is_who, ability=ability, make_media=make_media, shown=shown))
+        status = run_loop(run_runner(settings, is_who=is_who, ability=ability, shown=shown))
     finally:
         shown.close()
     raise typer.Exit(status)
