@@ -104,7 +104,8 @@ async def test_bad_values(engine: Engine) -> None:
     changes: tuple[dict[str, Any], ...] = (
         {"target": "Moon"}, {"orgId": ""}, {"orgId": 5}, {"jobType": None}, {"executionId": "x" * 201},
         {"timeoutSec": 0}, {"timeoutSec": 14_401}, {"timeoutSec": "5"}, {"priority": 2**31}, {"spec": []},
-        {"limits": {"maxOutputBytes": -1}}, {"spec": {"a": "\0"}}, {"orgId": "a\0"}, {"requires": {"fontsetVersion": 1}},
+        {"limits": {"maxOutputBytes": -1}}, {"spec": {"a": "\0"}}, {"orgId": "a\0"},
+        {"requires": {"fontsetVersion": 1}},
     )  # fmt: skip
     for change in changes:
         status, answer = await engine.ask("POST", "/internal/v1/jobs", json=good | change)

@@ -59,7 +59,8 @@ async def test_a_hello_is_good_once_also_at_another_replica(
 async def test_what_a_device_cannot_prove(replica: Replica, device: Device) -> None:
     for changes, code in (
         ({"deviceId": "00000000-0000-4000-8000-000000000000"}, 4401), ({"sig": b64(bytes(64))}, 4401),
-        ({"sig": "short"}, 4400), ({"nonce": b64(b"short")}, 4400), ({"kind": "letter"}, 4400), ({"deviceId": ""}, 4400),
+        ({"sig": "short"}, 4400), ({"nonce": b64(b"short")}, 4400), ({"kind": "letter"}, 4400),
+        ({"deviceId": ""}, 4400),
     ):  # fmt: skip
         assert (await refusal(replica, device.auth(**changes)))[0] == code, changes
     assert (await refusal(replica, device.auth(host="elsewhere.example")))[0] == 4401
