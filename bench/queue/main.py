@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -136,6 +135,9 @@ def plan(works: Works, only: Sequence[str], peers: Sequence[str] = ()) -> dict[s
     def history(key: str, *sorts: str) -> tuple[str, Measurement]:
         return key, lambda: works.drain("rota", f"drain_{key}", history=sorts)
 
+    def limited(name: str) -> tuple[str, Measurement]:
+        return name, lambda: works.drain(f"rota_{name}", "drain")
+
     steps: dict[str, list[tuple[str, Measurement]]] = {
         "W1": [("rota", lambda: works.one_by_one("rota")), ("raw", lambda: works.one_by_one("raw"))],
         "W2": [
@@ -152,7 +154,7 @@ def plan(works: Works, only: Sequence[str], peers: Sequence[str] = ()) -> dict[s
         "W5": [("rota", lambda: works.wake("rota")), ("notify", lambda: works.wake("notify"))],
         "W6": [history("finished", "finished"), history("future", "future"), history("history", "finished", "future")],
         "W7": [("rota", lambda: works.drain("rota_alone", "drain_alone"))],
-        "W8": [(name, partial(works.drain, f"rota_{name}", "drain")) for name in ("fleet", "fair")],
+        "W8": [limited("fleet"), limited("fair")],
     }
     needs = [name for name in ("W6", "W8") if name in only]
     if needs and "W3" not in only:

@@ -21,12 +21,17 @@
     │   ├── ExecFailed       it ran and ended badly; `receipt` tells how
     │   └── ExecLost         the connection to its exec server broke while it ran
     ├── BatchNotFound        no batch has this id
+    ├── JobEnded             a job whose result was waited for has none
+    │   ├── JobFailed        it failed or expired; says why
+    │   └── JobCancelled     somebody wanted it to end
+    ├── ResultTimeout        a job has not ended in the time that its result was waited for; a TimeoutError too
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
 """
 
 from typing import Any
+from uuid import UUID
 
 
 class RotaError(Exception):
@@ -82,6 +87,26 @@ class PipeError(RotaError):
 
 class JobNotFound(RotaError):
     """No job has this id."""
+
+
+class JobEnded(RotaError):
+    """A job whose result was waited for ended without one. `job_id` is the job's."""
+
+    def __init__(self, message: str, *, job_id: UUID) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class JobFailed(JobEnded):
+    """The job failed, or it expired. The message has its last error."""
+
+
+class JobCancelled(JobEnded):
+    """The job was cancelled. The message has the reason."""
+
+
+class ResultTimeout(RotaError, TimeoutError):
+    """The job has not ended in the time that its result was waited for; it goes on."""
 
 
 class ProtocolError(RotaError):

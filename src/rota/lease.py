@@ -71,6 +71,18 @@ class Held(Struct, gc=False):
     """It is renewed no more: its job was cancelled, or ends in a transaction of its handler's."""
     ends_at: float = inf
     """When its job has to have ended whatever the lease says, because somebody cancelled it."""
+    ended_at: float | None = None
+    """When the job's run ended."""
+    lost_deadline: float = 0.0
+    """The deadline that stood when the lease was lost."""
+    guarded: bool = False
+    """Whether the run got no further step because its lease was over: what it did, it did before."""
+
+    def ends(self, *, now: float) -> float:
+        """Notes that the run has ended. Returns: when it took its last step of its own accord, at the latest."""
+        over = self.deadline or self.lost_deadline
+        self.ended_at = min(now, over) if self.guarded else now
+        return self.ended_at
 
     @property
     def moved(self) -> bool:
@@ -181,7 +193,7 @@ class LeaseBook:
                 held.next_beat = max(held.sent_at + held.heartbeat_s, now)
                 held.sent_at = None
             else:
-                held.deadline = 0.0
+                held.lost_deadline, held.deadline = held.deadline, 0.0
                 del self._held[renewal.lease.job_id]
                 lost.append(renewal.lease)
         return lost
@@ -218,6 +230,11 @@ class LeaseBook:
         """When this lease ends by this holder's clock; 0.0 if it is not held any more."""
         held = self._held.get(lease.job_id)
         return held.deadline if held is not None and held.lease == lease else 0.0
+
+    def ended_at(self, lease: Lease) -> float | None:
+        """When the run under this lease ended; None if it goes on, or the lease is not held any more."""
+        held = self._held.get(lease.job_id)
+        return held.ended_at if held is not None and held.lease == lease else None
 
     def next_look(self) -> float | None:
         """The earliest time at which `due`, `overdue` or `ending` may have something; None while nothing is held."""

@@ -52,6 +52,7 @@ class Settings:
         start_s: how long a worker process may take until it has looked for work, 1 to 3,600 seconds; then it is
             replaced.
         keep_days: how long ended jobs stay, 0.001 to 3,650 days.
+        keep_failed_days: the same for failed jobs, which never go before the others.
         log_format: `text`, `json`, or `auto` (text on a terminal).
         log_level: debug, info, warning or error.
         metrics_port: where the parent of worker processes answers scrapes of /metrics; unset: nowhere.
@@ -86,6 +87,7 @@ class Settings:
     cancel_grace_s: float = 10.0
     start_s: float = 120.0
     keep_days: float = 7.0
+    keep_failed_days: float = 7.0
     log_format: Literal["auto", "text", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     metrics_port: int | None = None
@@ -195,6 +197,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "cancel_grace_s": _number(0, 3600),
     "start_s": _number(1, 3600),
     "keep_days": _number(0.001, 3650),
+    "keep_failed_days": _number(0.001, 3650),
     "log_format": _one_of("auto", "text", "json"),
     "log_level": _one_of("debug", "info", "warning", "error"),
     "metrics_port": _whole(0, 65_535),

@@ -16,12 +16,15 @@ from rota.errors import EnqueueError
 from rota.ids import BatchId, Holder, JobId
 from rota.io.postgres import Database, channel
 from rota.lease import Lease, Renewal
+from rota.queue.history import KeptLine, LogLine, Stopped, Try
 from rota.queue.io.store import Store
 from rota.queue.job import (
+    Answer,
     Ask,
     BatchStatus,
     ClaimedJob,
     Enqueued,
+    FailedJob,
     Finish,
     JobFilter,
     JobRow,
@@ -34,6 +37,7 @@ from rota.queue.job import (
     Swept,
 )
 from rota.queue.reference import Reference
+from rota.queue.retention import Keep, Pruned, Rule
 
 LEASE_S = 300.0
 MAX_TRIES = 3
@@ -170,8 +174,54 @@ class Queue:
     async def awake(self, holder: Holder) -> None:
         await self.call("awake", holder)
 
-    async def prune(self, **options: Any) -> int:
-        answer: int = await self.call("prune", now=self.now, **options)
+    async def prune(self, *, keep_s: float, **options: Any) -> int:
+        """Removes what ended so long ago, failed or not."""
+        removed = 0
+        for failed in (False, True):
+            removed += (await self.prune_by(Rule(None, failed, keep_s), **options)).removed
+        return removed
+
+    async def prune_by(self, rule: Rule, **options: Any) -> Pruned:
+        answer: Pruned = await self.call("prune", rule, now=self.now, **options)
+        return answer
+
+    async def keep(self, *keeps: Keep) -> list[Keep]:
+        answer: list[Keep] = await self.call("keep", keeps)
+        return answer
+
+    async def tries(self, *ids: JobId) -> list[Try]:
+        answer: list[Try] = await self.call("tries", ids, now=self.now)
+        return answer
+
+    async def stopped(self, *stops: Stopped, holder: Holder = HOLDER) -> dict[Lease, float]:
+        answer: dict[Lease, float] = await self.call("stopped", stops, holder=holder, now=self.now)
+        return answer
+
+    async def overlap_s(self) -> float:
+        answer: float = await self.call("overlap_s", now=self.now)
+        return answer
+
+    async def log(self, *lines: LogLine, clock: float = 0.0) -> None:
+        await self.call("log", lines, clock=clock, now=self.now)
+
+    async def logs(self, *ids: JobId, **options: Any) -> list[KeptLine]:
+        lines: list[KeptLine] = await self.call("logs", ids, **options)
+        return [replace(line, fields=plain(line.fields)) for line in lines]
+
+    async def results(self, *ids: JobId) -> dict[JobId, Answer]:
+        answers: dict[JobId, Answer] = await self.call("results", ids)
+        return {job_id: Answer(answer.state, plain(answer.result), answer.error) for job_id, answer in answers.items()}
+
+    async def failed(self, **options: Any) -> list[FailedJob]:
+        answer: list[FailedJob] = await self.call("failed", now=self.now, **options)
+        return answer
+
+    async def failed_count(self, **options: Any) -> dict[str, int]:
+        answer: dict[str, int] = await self.call("failed_count", now=self.now, **options)
+        return answer
+
+    async def retry_many(self, *ids: JobId) -> list[JobId]:
+        answer: list[JobId] = await self.call("retry_many", ids, now=self.now)
         return answer
 
     async def page(self, *, limit: int = 100, below: JobId | None = None, **wanted: Any) -> list[JobRow]:
@@ -238,6 +288,6 @@ async def empty(database: Database) -> None:
     """Removes all that tests have written."""
     for table in (
         "open_jobs", "ended_jobs", "forever_keys", "throttle_keys", "batches", "waiting", "starts", "servers", "passes",
-        "pauses",
+        "pauses", "tries", "job_logs", "retention",
     ):  # fmt: skip
         await database.fetch(f"DELETE FROM rota.{table}")

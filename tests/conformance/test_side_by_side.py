@@ -17,6 +17,7 @@ from rota.errors import JobNotFound
 from rota.ids import JobId
 from rota.io.postgres import Database, Target
 from rota.lease import Lease, Renewal
+from rota.queue.history import Stopped
 from rota.queue.io.store import Store
 from rota.queue.job import (
     Ask,
@@ -41,6 +42,7 @@ from rota.queue.job import (
 from rota.queue.limits import Limits, Rate
 from rota.queue.marks import Mark
 from rota.queue.reference import Reference
+from rota.queue.retention import Rule
 from tests.conformance.queues import FIRST_ID, HOLDER, LAST_ID, NOBODY, OTHER, empty, plain
 
 GRACE_S = 20.0
@@ -161,6 +163,10 @@ class SideBySide(RuleBasedStateMachine):
         told = self.runner.run(self.store.show(FIRST_ID, LAST_ID, limit=10_000))
         expected = self.mirror.show(FIRST_ID, LAST_ID, limit=10_000)
         assert [self.plain(row) for row in told] == [self.plain(row) for row in expected]
+        tries = self.runner.run(self.store.tries(self.ids, now=self.now))
+        assert tries == self.mirror.tries(self.ids, now=self.now)
+        overlap_s = self.runner.run(self.store.overlap_s(now=self.now))
+        assert overlap_s == self.mirror.overlap_s(now=self.now) == sum(one.overlap_s for one in tries)
 
     def plain(self, row: JobRow) -> JobRow:
         return replace(
@@ -185,6 +191,7 @@ class SideBySide(RuleBasedStateMachine):
     def other_acts(self) -> list[Callable[[st.DataObject], None]]:
         return [
             self.enqueue_one, self.renew, self.disown, self.cancel, self.retry, self.poll, self.prune, self.page,
+            self.move, self.stopped, self.retry_many,
             self.move, self.claim_turns, self.claim_turns, self.unstart,
         ]  # fmt: skip
 
@@ -289,6 +296,15 @@ class SideBySide(RuleBasedStateMachine):
         before = self.now - timedelta(seconds=data.draw(st.sampled_from([0.0, 5.0])))
         self.both("disown", data.draw(holders), known=known, before=before)
 
+    def stopped(self, data: st.DataObject) -> None:
+        stops = [Stopped(lease, data.draw(st.sampled_from([0.0, 1.0, 30.0]))) for lease in self.some_leases(data)]
+        self.both("stopped", stops, holder=data.draw(holders))
+
+    def retry_many(self, data: st.DataObject) -> None:
+        failed = self.runner.run(self.store.failed(now=self.now))
+        assert failed == self.mirror.failed(now=self.now)
+        self.both("retry_many", [job.id for job in failed[:2]] + data.draw(st.lists(st.sampled_from(self.ids))))
+
     def sweep(self, data: st.DataObject) -> None:
         self.now += timedelta(seconds=data.draw(st.sampled_from([25.0, 0.0, 1.0, 65.0])))
         self.both("sweep", grace_s=GRACE_S)
@@ -322,7 +338,9 @@ class SideBySide(RuleBasedStateMachine):
         self.both("move", ids, priority=priority, delay_s=delay_s)
 
     def prune(self, data: st.DataObject) -> None:
-        self.both("prune", keep_s=data.draw(st.sampled_from([120.0, 10.0, 0.0])))
+        kind, others = data.draw(st.sampled_from([(None, ()), (None, ("a",)), ("a", ())]))
+        rule = Rule(kind, data.draw(st.booleans()), data.draw(st.sampled_from([120.0, 10.0, 0.0])), others)
+        self.both("prune", rule)
 
     def page(self, data: st.DataObject) -> None:
         wanted, limit = data.draw(filters), data.draw(st.integers(1, 5))

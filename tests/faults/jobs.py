@@ -86,6 +86,18 @@ class Jobs:
         assert row is not None
         return int(row[0])
 
+    def overlap_s(self) -> float:
+        """How long runs of one job by different holders overlapped, as the holders have said themselves."""
+        sql = statement("rota.queue.io.sql", "overlap.sql", "rota")
+        row = psycopg.RawCursor(self.conn).execute(sql, (None,)).fetchone()
+        assert row is not None
+        return float(row[0])
+
+    def tries(self, job_id: UUID) -> list[str]:
+        """How the tries that are kept of a job ended, in their order."""
+        rows = self.conn.execute("SELECT ended FROM rota.tries WHERE job_id = %s ORDER BY epoch", (job_id,)).fetchall()
+        return [ended for (ended,) in rows]
+
     def check_runs(self, faults: Faults | None = None) -> None:
         """Fails if two runs of a job overlapped."""
         found = faults_of(runs_of(read_steps(self.records)), faults or Faults())

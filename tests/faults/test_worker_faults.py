@@ -26,6 +26,7 @@ from tests.postgres_servers import Server
 
 LEASE_S = 2.0  # as in tests/faults/troubles.py
 POLL_S = 0.2
+STEP_S = 0.03  # as in tests/faults/troubles.py
 SLACK_S = 2.0
 """What a busy machine of two slow cores may add."""
 
@@ -35,6 +36,14 @@ def ready(worker: WorkerProcess) -> WorkerProcess:
     until(lambda: worker.said("worker started") or not worker.lives, what="a worker starts")
     assert worker.lives, worker.tail()
     return worker
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended may wait for its parent to take note."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def now_ns() -> int:
@@ -93,6 +102,7 @@ def test_a_job_that_kills_its_process_fails_after_its_tries(jobs: Jobs, team: Wo
     assert (failed.tries, failed.last_error) == (3, "The lease ran out on the last try")
     starts = jobs.steps(job, START)
     assert [step.epoch for step in starts] == [1, 2, 3]
+    assert jobs.tries(job) == ["lost", "lost", "lost"]
     assert len({step.pid for step in starts}) == 3
 
 
@@ -346,6 +356,8 @@ def test_what_cannot_be_stopped_ends_with_its_process(
     assert jobs[job].now < leased_until
     assert (jobs[job].state, jobs[job].tries) == ("failed", 1)
     assert "made no progress" in jobs[job].last_error
+    assert jobs.tries(job) == ["fenced"]
+    assert [jobs.tries(other) for other in others] == [["given_back"]] * 4
     assert [(jobs[other].state, jobs[other].tries) for other in others] == [("queued", 0)] * 4
     assert worker.said("could not be stopped")
     team.start()
@@ -383,6 +395,33 @@ def test_a_worker_that_stood_still_for_longer_than_its_lease_takes_no_further_st
     done = jobs.wait(job, "done")
     assert (done.tries, done.result) == (2, f"by {second.pid}")
     jobs.check_runs(Faults(pauses=[paused]))
+    if kind == "work":
+        stopped = "SELECT FROM rota.tries WHERE job_id = %s AND stopped_at IS NOT NULL"
+        until(lambda: jobs.conn.execute(stopped, (job,)).fetchone() is not None, what="it says when it stopped")
+        assert jobs.overlap_s() == 0, "what it did, it did before its lease was over"
+
+
+def test_a_child_process_keeps_its_lease_while_its_worker_stands_still(jobs: Jobs, team: Workers) -> None:
+    """The child is not stopped with its worker, and nobody but itself can end it."""
+    first = ready(team.start())
+    job = jobs.add("apart", until="go")
+    child = jobs.until_step(job, MOVE, count=int(1.5 * LEASE_S / STEP_S)).pid
+    assert jobs[job].tries == 1, "the child is told of each extension of its lease"
+    first.stop()
+    second = team.start()
+    until(lambda: len(jobs.steps(job, START)) == 2, what="the job is taken again")
+    other = next(step.pid for step in jobs.steps(job, START) if step.pid != child)
+    first.go_on()
+    until(lambda: not alive(child), what="the first child has ended")
+    stopped = "SELECT FROM rota.tries WHERE job_id = %s AND stopped_at IS NOT NULL"
+    until(lambda: jobs.conn.execute(stopped, (job,)).fetchone() is not None, what="its worker says when it stopped")
+    jobs.let_go("go")
+    done = jobs.wait(job, "done")
+    assert (done.tries, done.result) == (2, f"by {other}")
+    assert jobs.tries(job) == ["lost", "done"]
+    assert jobs.overlap_s() == 0
+    assert first.lives and second.lives
+    jobs.check_runs()
 
 
 def test_cancel_does_not_wait_for_a_worker_that_says_nothing(jobs: Jobs, team: Workers) -> None:

@@ -79,6 +79,12 @@ def plain(ctx: rota.Context, job: Work) -> str | None:
     return f"by {os.getpid()}"
 
 
+@app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON, isolation="process")
+def apart(ctx: rota.Context, job: Work) -> str | None:
+    """The same in a child process."""
+    return plain(ctx, job)
+
+
 @app.job(limit=20, lease_s=30, heartbeat_s=1, max_tries=5, retry=SOON)
 async def patient(ctx: rota.Context, job: Work) -> None:
     """Works like `work`, with a lease that outlasts a restart of the database."""

@@ -12,7 +12,17 @@ from websockets.asyncio.client import ClientConnection, connect
 from rota.slots.broker import Broker, Rules
 from rota.slots.io.server import ExecServer, Listen
 from rota.slots.load import Load
-from rota.slots.messages import ClientMessage, Receipt, ServerMessage, Want, Work, encode, from_server
+from rota.slots.messages import (
+    ClientMessage,
+    Overview,
+    Query,
+    Receipt,
+    ServerMessage,
+    Want,
+    Work,
+    encode,
+    from_server,
+)
 from rota.slots.progress import Moved
 
 WAIT_S = 30.0
@@ -95,6 +105,14 @@ class Client:
             message = await self.get()
             if isinstance(message, kind):
                 return message
+
+    async def until_clients(self, count: int) -> None:
+        """Asks until so many clients are connected. HELLO does not tell of who came and went between two of them."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                await self.send(Query())
+                if (await self.expect(Overview)).clients == count:
+                    return
 
     async def closed(self) -> int:
         """Waits for the end of the connection. Returns: its close code."""

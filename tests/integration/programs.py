@@ -127,10 +127,11 @@ def run(
     folder: Path,
     environ: Mapping[str, str] | None = None,
     timeout_s: float = WAIT_S,
+    stdin: str = "",
 ) -> Done:
-    """Runs a program to its end; its output goes through a pipe."""
+    """Runs a program to its end; its output goes through a pipe. `stdin`: what a person types."""
     done = subprocess.run(
-        argv, cwd=folder, env=clean_environment(environ), stdin=subprocess.DEVNULL, capture_output=True, check=False,
+        argv, cwd=folder, env=clean_environment(environ), input=stdin.encode(), capture_output=True, check=False,
         timeout=timeout_s,
     )  # fmt: skip
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())

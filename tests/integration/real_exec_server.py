@@ -52,6 +52,7 @@ async def real_exec_server(
     port: int = 0,
     name: str = "real",
     token: str | None = None,
+    tls: tuple[str, str] | tuple[None, None] = (None, None),
     **rules: Any,
 ) -> AsyncIterator[ExecServer]:
     """It listens on loopback."""
@@ -65,7 +66,7 @@ async def real_exec_server(
     legacy = Legacy()
     kind = OldExecServer if old else ExecServer
     server = kind(
-        Broker(told, Load(learns=False)), Listen(port=port, token=token),
+        Broker(told, Load(learns=False)), Listen(port=port, token=token, tls_cert=tls[0], tls_key=tls[1]),
         lambda ended, moved: Commands(config.services, ended=ended, moved=moved), routes=legacy.routes,
     )  # fmt: skip
     await server.start()

@@ -282,5 +282,6 @@ async def test_the_program_of_the_guide_does_what_it_says(migrated_dsn: str) -> 
 def test_the_exec_events_of_the_page_are_those_of_the_code() -> None:
     page = (ROOT / "docs/OPERATING.md").read_text().partition("## Logs of exec calls")[2].partition("## ")[0]
     shown = dict(re.findall(r"^\| `([^`]+)` \| (\w+) \|", page, flags=re.MULTILINE))
-    logged = re.findall(r'log\.(\w+)\(\s*"([^"]+)"', (SOURCE / "slots/io/client.py").read_text())
-    assert shown == {event: level for level, event in logged}
+    code = "".join((SOURCE / "slots/io" / name).read_text() for name in ("client.py", "links.py"))
+    logged = re.findall(r'log\.(\w+)\(\s*"([^"]+)"', code)
+    assert shown == {event: "error" if level == "exception" else level for level, event in logged}

@@ -3,8 +3,11 @@
 import asyncio
 import io
 import json
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,8 +16,10 @@ import pytest
 from rota.commands import Call
 from rota.errors import ExecFailed, NoSlot
 from rota.io.commands import run_whole
+from rota.settings import Settings
 from rota.slots.address import Address
 from rota.slots.io.client import ClientOptions, SlotClient
+from rota.slots.io.from_settings import client_of as client_from
 from rota.slots.io.legacy import RECEIPT_HEADER
 from rota.slots.io.server import ExecServer
 from tests.integration.real_exec_server import real_exec_server, running, slots_in_use
@@ -171,3 +176,25 @@ async def test_a_mixed_fleet_takes_work_wherever_there_is_a_slot() -> None:
         for call in calls:
             call.cancel()
         await until(lambda: slots_in_use(new) + slots_in_use(old) == 0, "all slots are free")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+@pytest.mark.parametrize("old", [False, True])
+async def test_over_tls_with_a_certificate_of_ones_own(tmp_path: Path, old: bool) -> None:
+    certificate, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=exec", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    async with real_exec_server(old=old, tls=(certificate, key), token="s3cret") as server:
+        settings = Settings(exec_addresses=server.address, exec_token="s3cret", exec_ca=certificate)
+        client = client_from(settings)
+        try:
+            assert (await run_whole(client, Call("cat", stdin=b"abc"))).output == b"abc"
+        finally:
+            await client.stop()
+        client = client_from(Settings(exec_addresses=server.address, exec_token="s3cret"))
+        with pytest.raises(NoSlot):
+            await run_whole(client, Call("cat", stdin=b"abc", wait_s=0.5))
+        await client.stop()

@@ -23,10 +23,10 @@ ID = "'00000000-0000-7000-8000-%012d'"
 ARGUMENTS = {
     "claim": "ARRAY['k', 'l'], ARRAY[{n}, 1], ARRAY[300.0, 300.0], ARRAY[3, 3], ARRAY[NULL, 1], {marks}, 'h', NULL",
     "renew": "{ids}, {ones}, {floats}, {nulls}::jsonb[], NULL",
-    "finish": "{ids}, {ones}, NULL, {nulls}::text[], {nulls}::jsonb[], NULL, NULL",
-    "finish_one": f"{ID % 1}, 1, 'done', NULL, NULL, NULL, false, NULL",
+    "finish": "{ids}, {ones}, NULL, {nulls}::text[], {nulls}::jsonb[], NULL, NULL, NULL",
+    "finish_one": f"{ID % 1}, 1, 'done', NULL, NULL, NULL, false, NULL, NULL",
     "hold": "{ids}, {ones}",
-    "release": "{ids}, {ones}, NULL, {floats}, {nulls}::text[], NULL, NULL, NULL",
+    "release": "{ids}, {ones}, NULL, {floats}, {nulls}::text[], NULL, NULL, NULL, NULL, 100",
     "cancel": "{ids}, 'reason', NULL",
     "disown": "'h', {ids}, now(), NULL",
     "sweep": "{n}, 30.0, NULL, NULL",
@@ -37,11 +37,18 @@ ARGUMENTS = {
     "descendants": "{ids}",
     "retry": f"{ID % 1}, NULL",
     "show": f"{ID % 1}, {ID % 2}, 10",
+    "tries": "{ids}, NULL",
+    "stopped": "{ids}, {ones}, 'h', {floats}, NULL",
+    "results": "{ids}",
+    "retry_many": "{ids}, NULL",
+    "log": "{ids}, {ones}, {ones}::integer[], {floats}, {nulls}, {nulls}, NULL, 3, NULL",
+    "logs": "{ids}, 100",
     "orphan_kinds": "60.0, NULL",
     "passes": "NULL, NULL",
     "put_pass": "'p', 'every 60 s', 0, now(), false, NULL, NULL, NULL",
     "run_pass": "'p', NULL",
 }
+TABLES = ("open_jobs", "tries", "job_logs")
 NO_MARKS = "'{}', '{}', '{}', '{}', '{}'"
 KEYS = {"open_jobs_pkey", "open_jobs_queued_key", "open_jobs_open_key"}
 INDEXES = {
@@ -50,7 +57,7 @@ INDEXES = {
     "finish": {"open_jobs_pkey", "open_jobs_queued_key"},
     "finish_one": {"open_jobs_pkey"},
     "hold": {"open_jobs_pkey"},
-    "release": {"open_jobs_pkey", "open_jobs_queued_key"},
+    "release": {"open_jobs_pkey", "open_jobs_queued_key", "tries_pkey"},
     "move": {"open_jobs_pkey"},
     "close_batches": {"open_jobs_batch"},
     "descendants": {"open_jobs_parent"},
@@ -60,6 +67,12 @@ INDEXES = {
     "poll": {"open_jobs_next", "open_jobs_lease", "open_jobs_cancel"},
     "retry": KEYS,
     "show": {"open_jobs_pkey"},
+    "tries": {"open_jobs_pkey", "tries_pkey"},
+    "stopped": {"open_jobs_pkey", "tries_pkey"},
+    "results": {"open_jobs_pkey", "ended_jobs_pkey"},
+    "retry_many": {"open_jobs_pkey", "ended_jobs_pkey"},
+    "log": {"open_jobs_pkey", "ended_jobs_pkey", "job_logs_pkey"},
+    "logs": {"job_logs_pkey"},
     "unstart": {"open_jobs_pkey"},
     "orphan_kinds": {"open_jobs_next"},
     "passes": {"open_jobs_open_key"},
@@ -142,12 +155,12 @@ async def faults(conn: Connection, mode: str, count: int) -> list[str]:
         (plan,) = json.loads(await conn.fetchval(f"EXPLAIN (FORMAT JSON) {call(name, mode, count)}"))
         for node in nodes(plan["Plan"]):
             kind, index = node["Node Type"], node.get("Index Name", "")
-            if node.get("Relation Name") == "open_jobs" and kind == "Seq Scan":
-                found.append(f"{name} reads open_jobs whole")
-            elif index.startswith("open_jobs_") and index not in INDEXES[name]:
+            if node.get("Relation Name") in TABLES and kind == "Seq Scan":
+                found.append(f"{name} reads {node['Relation Name']} whole")
+            elif index.startswith(("open_jobs_", "tries_", "job_logs_")) and index not in INDEXES[name]:
                 found.append(f"{name} reads by {index}")
-            elif index == "open_jobs_pkey" and "Index Cond" not in node:
-                found.append(f"{name} walks all of open_jobs_pkey")
+            elif index in ("open_jobs_pkey", "tries_pkey", "job_logs_pkey") and "Index Cond" not in node:
+                found.append(f"{name} walks all of {index}")
     return found
 
 
@@ -197,7 +210,7 @@ async def test_plans_from_a_table_of_the_future_or_of_leases(conn: Connection) -
         assert await pages(conn, call("claim", mode, 100)) < 100 * 25
     await conn.execute(
         "UPDATE rota.open_jobs SET state = 'leased', lease_epoch = 1, leased_by = 'h', tries = 1, "
-        "lease_until = now() + interval '1 hour'"
+        "started_at = now(), lease_until = now() + interval '1 hour'"
     )
     await conn.execute("VACUUM rota.open_jobs")  # what the test has left behind is not what a plan costs
     for analysed in (False, True):

@@ -33,7 +33,7 @@ GATE = f"(SELECT true FROM pg_advisory_xact_lock_shared({LOCK}))"
 FIRST = {
     "cancel.sql": ("WHERE o.id = given.id FOR UPDATE", f"WHERE o.id = given.id AND {GATE} FOR UPDATE"),
     "disown.sql": ("WHERE o.state = 'leased'", f"WHERE {GATE} AND o.state = 'leased'"),
-    "finish.sql": ("result, progress)\n)", f"result, progress)\n    WHERE {GATE}\n)"),
+    "finish.sql": ("result, progress, how)\n)", f"result, progress, how)\n    WHERE {GATE}\n)"),
     "retry.sql": ("WHERE e.id = $1 FOR UPDATE", f"WHERE e.id = $1 AND {GATE} FOR UPDATE"),
 }
 """Where these statements can be held; the others look at the clock before they look at a row."""

@@ -8,6 +8,7 @@ a text block right below it is what it prints. Every other Python block has to c
 import ast
 import asyncio
 import inspect
+import json
 import os
 import re
 import shlex
@@ -289,8 +290,13 @@ def test_the_grants_are_enough(granted: Callable[[str], str], tmp_path: Path, ps
         (tmp_path / "greet.py").write_text(greet.text)
         worker.start_worker("rota worker greet:app")
         worker.settle()
-        listed = Place(tmp_path, granted("rota_reader")).run("rota jobs list --json")
+        reader = Place(tmp_path, granted("rota_reader"))
+        listed = reader.run("rota jobs list --json")
+        shown = reader.run(f"rota jobs show --logs --json {json.loads(listed)['jobs'][0]['id']}")
+        for line in ("rota top --once", "rota admin jobs", "rota jobs why --key ada"):
+            assert reader.run(line)
     assert listed.count('"state": "done"') == 3
+    assert '"tries_kept": []' in shown and '"logs": []' in shown
 
 
 # Blocks that are no programs
@@ -348,7 +354,11 @@ def test_commands_exist() -> None:
 
 # Tables
 
-OTHERWISE_SET: Final = {"limits": "ROTA_LIMIT_<KIND>", "roles": "only in the file"}
+OTHERWISE_SET: Final = {
+    "limits": "ROTA_LIMIT_<KIND>",
+    "fleet_limits": "ROTA_FLEET_LIMIT_<KIND>",
+    "roles": "only in the file",
+}
 """Settings without a variable of their own name."""
 
 

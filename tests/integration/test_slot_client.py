@@ -340,3 +340,15 @@ async def test_stop_may_come_first_and_twice() -> None:
     client.start()
     await client.stop()
     await client.stop()
+
+
+def test_an_app_may_be_used_in_one_event_loop_after_another() -> None:
+    async def once(client: SlotClient) -> None:
+        async with asyncio.timeout(30):
+            with pytest.raises(NoSlot):
+                await run(client, "say", "hi", wait_s=0.05)
+        await client.stop()
+
+    client = SlotClient(ClientOptions((Address("127.0.0.1", 9),)))
+    for _ in range(2):
+        asyncio.run(once(client))

@@ -21,7 +21,7 @@ import asyncpg
 import pytest
 
 import rota
-from rota.queue.io import worker as worker_module
+from rota.queue.io import pruner
 from rota.queue.io.store import Store
 from rota.queue.job import JobRow, State
 from rota.settings import Settings
@@ -637,7 +637,9 @@ async def test_a_lease_without_progress_ends_the_try(bench: Bench) -> None:
 
 
 async def test_ended_jobs_are_removed_after_their_retention(migrated_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "PRUNE_EVERY_S", 0.1)
+    monkeypatch.setattr(pruner, "EVERY_S", 0.1)
+    # A job that is made old by hand lies where all was removed before.
+    monkeypatch.setattr(pruner, "AFRESH_S", 0.0)
     async with made_bench(migrated_dsn, keep_days=1) as bench:
 
         @bench.app.job

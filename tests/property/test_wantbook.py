@@ -131,7 +131,7 @@ class BookAgainstModel(RuleBasedStateMachine):
 
 
 TestBookAgainstModel = BookAgainstModel.TestCase
-TestBookAgainstModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestBookAgainstModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 @settings(max_examples=60, deadline=None)

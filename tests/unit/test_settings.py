@@ -36,7 +36,7 @@ def test_each_setting_can_come_from_each_source(tmp_path: Path) -> None:
     told: dict[str, Any] = {
         "dsn": "postgresql://h/d", "schema": "jobs", "pooler": "transaction", "job_pool_size": 7, "pool_size": 5,
         "lease_s": 120.0, "heartbeat_s": 12.5, "max_tries": 9, "limit": 2, "poll_s": 0.5, "stop_grace_s": 3.0,
-        "cancel_grace_s": 4.0,
+        "cancel_grace_s": 4.0, "keep_failed_days": 2.5,
         "keep_days": 1.5, "log_format": "json", "log_level": "debug", "ffmpeg": "/opt/ffmpeg",
         "exec_addresses": "exec-1:8750", "exec_token": "s3cret", "exec_ca": "ca.pem", "exec_wait_s": 5.0,
         "pipe_host": "10.0.0.7", "pipe_port": 9000,
@@ -90,6 +90,7 @@ WRONG: dict[str, list[Any]] = {
     "start_s": [0.9, 3601, "never"],
     "cancel_grace_s": [-1, 3601],
     "keep_days": [0, 3651],
+    "keep_failed_days": [0, 3651],
     "log_format": ["yaml", "JSON"],
     "log_level": ["trace", "INFO", 10],
     "metrics_port": [-1, 65_536, "http"],
@@ -129,6 +130,7 @@ def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, valu
     [
         ("job_pool_size", 2, 100), ("pool_size", 1, 100), ("lease_s", 1, 86_400), ("max_tries", 1, 1000),
         ("limit", 0, 100_000), ("poll_s", 0.05, 60), ("stop_grace_s", 0, 3600), ("start_s", 1, 3600),
+        ("keep_failed_days", 0.001, 3650),
         ("keep_days", 0.001, 3650), ("exec_wait_s", 0.1, 86_400), ("pipe_port", 0, 65_535),
     ],
 )  # fmt: skip

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 from uuid import UUID
 
-import msgspec
 import typer
 from rich.text import Text
 
 from rota.app import App
+from rota.cli import history, retries
 from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.errors import JobNotFound, SettingsError
 from rota.ids import JobId
@@ -93,41 +93,65 @@ def list_jobs(  # noqa: PLR0917 - the options of a command
 
 
 @app.command()
-def show(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Show jobs whole."""
+def show(
+    ids: Ids,
+    logs: Annotated[bool, typer.Option("--logs", help="Also what their handlers logged.")] = False,
+    as_json: Json = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Show jobs whole, with the tries of those that did not simply succeed."""
 
     async def work(store: Store) -> None:
         rows = [await find(store, job_id) for job_id in ids]
+        tries = await store.tries({row.id for row in rows})
+        lines = await store.logs({row.id for row in rows}) if logs else None
         if as_json:
-            terminal.print_json([_plain(row, whole=True) for row in rows])
+            terminal.print_json([history.plain(_plain(row, whole=True), row, tries, lines) for row in rows])
             return
         for number, row in enumerate(rows):
             if number:
                 terminal.out.print()
             _print_job(row)
+            history.print_tries(row, tries)
+            if lines is not None:
+                history.print_lines(row, lines)
 
     _run(work, dsn=dsn, schema=schema)
 
 
 @app.command()
-def retry(ids: Ids, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Run ended jobs again, with their tries at 0; a queued job that waits for its time becomes due."""
+def retry(  # noqa: PLR0917 - the options of a command
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Job ids, or their first digits (8 or more).", metavar="ID…")
+    ] = None,
+    kind: Annotated[list[str] | None, typer.Option("--kind", help="Failed jobs of this kind; may be repeated.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All failed jobs, in place of ids.")] = False,
+    since: Annotated[str | None, typer.Option("--since", help="Failed within this time: 90s, 15m, 2h, 3d.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many are retried.")] = False,
+    as_json: Json = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Run ended jobs again, with their tries at 0; a queued job that waits for its time becomes due.
+
+    With --failed, --kind or --since: all failed jobs like that, after their number was shown and you have agreed.
+    """
+    many = failed or bool(kind) or since is not None
+    if many == bool(ids):
+        raise SettingsError("Give the ids of jobs, or --failed with --kind or --since, and not both.")
+    if many and not failed:
+        raise SettingsError("Only failed jobs are retried by --kind and --since: add --failed.")
+    for name in kind or ():
+        check_text("--kind", name)
+    since_s = _age(since, "--since")
 
     async def work(store: Store) -> None:
-        answers = [await store.retry((await find(store, job_id)).id) for job_id in ids]
-        if as_json:
-            terminal.print_json([msgspec.structs.asdict(answer) for answer in answers])
-        for answer in answers:
-            words = {
-                "queued": "is queued",
-                "leased": "runs now; it was left alone",
-                "done": "is done; enqueue a new job to do it again",
-                "held": f"was left as it is: job {answer.holder} holds its key",
-            }[answer.outcome]
-            if not as_json:
-                terminal.out.print(terminal.plain(f"{answer.id} {words}"), soft_wrap=True)
-        if any(answer.outcome != "queued" for answer in answers):
-            raise typer.Exit(1)
+        await (
+            retries.retry_many(store, kinds=kind or None, since_s=since_s, yes=yes, as_json=as_json)
+            if many
+            else retries.retry_each(store, [(await find(store, job_id)).id for job_id in ids or ()], as_json=as_json)
+        )
 
     _run(work, dsn=dsn, schema=schema)
 
@@ -234,10 +258,9 @@ def _digits(text: str) -> str:
 def _about(row: JobRow) -> Text:
     """The one thing to know about a job in a list."""
     if row.state is State.LEASED:
-        progress = json.loads(row.progress) if row.progress else {}
-        fraction = progress.get("fraction") if isinstance(progress, dict) else None
-        share = "" if fraction is None else f"{fraction:.0%}, "
-        return terminal.plain(f"{share}on {row.leased_by}, last progress {terminal.between(row.heartbeat_at, row.now)}")
+        said = history.progress(row.progress, facts=False)
+        moved = terminal.between(row.heartbeat_at, row.now)
+        return terminal.plain(f"{said + ', ' if said else ''}on {row.leased_by}, last progress {moved}")
     if row.state is State.QUEUED and row.run_after > row.now:
         return terminal.plain(f"due {terminal.between(row.run_after, row.now)}. {row.last_error or ''}")
     if row.state is State.DONE and row.finished_at is not None and row.started_at is not None:
@@ -267,7 +290,7 @@ def _print_job(row: JobRow) -> None:
             ("cancel asked", _time(row.cancel_asked_at, row)),
             ("key", f"{row.dedupe_key} ({row.dedupe_scope})" if row.dedupe_key else None),
             ("error", row.last_error),
-            ("progress", row.progress),
+            ("progress", history.progress(row.progress)),
             ("payload", row.payload),
             ("result", row.result),
         ]

@@ -87,18 +87,19 @@ class _Forward(logging.Handler):
 
 def _redact_fields(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
-        event[key] = _redacted(value)
+        event[key] = redacted(value)
     return event
 
 
-def _redacted(value: Any) -> Any:
+def redacted(value: Any) -> Any:
+    """A value as it may be shown: numbers as they are, containers part by part, the rest as text without secrets."""
     match value:
         case None | bool() | int() | float():
             return value
         case Mapping():
-            return {str(key): _redacted(entry) for key, entry in value.items()}
+            return {str(key): redacted(entry) for key, entry in value.items()}
         case list() | tuple():
-            return [_redacted(entry) for entry in value]
+            return [redacted(entry) for entry in value]
         case _:
             return redact(str(value))
 
@@ -124,7 +125,7 @@ class Events:
         logger = logging.getLogger(self.name)
         if logger.isEnabledFor(level):
             exc_info = said.pop("exc_info", None)
-            words = [redact(event), *(f"{key}={_redacted(value)!r}" for key, value in said.items())]
+            words = [redact(event), *(f"{key}={redacted(value)!r}" for key, value in said.items())]
             logger.log(level, "%s", " ".join(words), exc_info=exc_info)
 
     def debug(self, event: str, **fields: Any) -> None:

@@ -1,8 +1,8 @@
 """What a worker and its child processes say to each other, as typed messages. Pure.
 
 One frame is a 4-byte big-endian length and a msgpack body. A child runs one job at a time: it says Ready, is told Run,
-says Moved as the job moves, and at the end Ended; Stop asks it to end the job. Both sides come from the same
-installation, so there are no versions.
+says Moved as the job moves and Said for what it logs, and at the end Ended; Until moves its deadline, Stop asks it to
+end the job. Both sides come from the same installation, so there are no versions.
 """
 
 import struct
@@ -56,6 +56,8 @@ class Run(Struct, frozen=True, tag=True):
     dedupe_scope: str | None
     progress: str | None
     trace: str | None
+    deadline: float
+    """When its lease is over, as `rota.io.clock` counts, which both sides share."""
     schema: str
 
     def job(self) -> ClaimedJob:
@@ -65,6 +67,12 @@ class Run(Struct, frozen=True, tag=True):
             self.max_tries, self.run_after, self.created_at,
             None if self.dedupe_scope is None else Scope(self.dedupe_scope), self.progress, self.trace,
         )  # fmt: skip
+
+
+class Until(Struct, frozen=True, tag=True):
+    """To the child: the job's lease was extended to this deadline."""
+
+    deadline: float
 
 
 class Stop(Struct, frozen=True, tag=True):
@@ -85,6 +93,16 @@ class Moved(Struct, frozen=True, tag=True):
     """To the worker: the job moved (I4)."""
 
     progress: dict[str, Any] | None = None
+
+
+class Said(Struct, frozen=True, tag=True):
+    """To the worker: a line that the handler logged, as it is to be kept; see LogLine."""
+
+    number: int
+    said_at: float
+    level: str
+    event: str
+    fields: str | None = None
 
 
 class Closing(Struct, frozen=True, tag=True):
@@ -109,7 +127,7 @@ class Ended(Struct, frozen=True, tag=True):
     batch_id: UUID | None = None
 
 
-Message = Begin | Run | Stop | Waiting | Ready | Moved | Closing | Ended
+Message = Begin | Run | Until | Stop | Waiting | Ready | Moved | Said | Closing | Ended
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)
 _OUTCOMES: Final = {outcome.__name__: outcome for outcome in HandlerOutcome.__args__}
@@ -121,11 +139,11 @@ def frame(message: Message) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def run_message(job: ClaimedJob, target: Target, *, schema: str) -> Run:
+def run_message(job: ClaimedJob, target: Target, *, deadline: float, schema: str) -> Run:
     """The order to run a job."""
     return Run(
         target, job.kind, job.id, job.lease.epoch, job.tenant, job.payload, job.priority, job.tries, job.max_tries,
-        job.run_after, job.created_at, job.dedupe_scope, job.progress, job.trace, schema,
+        job.run_after, job.created_at, job.dedupe_scope, job.progress, job.trace, deadline, schema,
     )  # fmt: skip
 
 

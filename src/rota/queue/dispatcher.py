@@ -19,6 +19,7 @@ from rota.ids import JobId
 from rota.lease import Loss
 from rota.queue import job as jobs
 from rota.queue.child_messages import Ended, outcome_of
+from rota.queue.history import TryEnd
 from rota.queue.job import Ask, ClaimedJob, Finish, NewJob, Outcome, Release, Scope
 from rota.queue.kind import Kind
 from rota.queue.pause import NOTHING_PAUSED, Paused
@@ -190,11 +191,11 @@ def settle(job: ClaimedJob, *, kind: Kind, returned: Any, random: Random) -> Fin
                 job, kind=kind, error=error or "The handler asked for a retry", random=random, after_s=after_s
             )
         case jobs.Snooze(after_s, reason):
-            return Release(job.lease, wait_s=_bounded(after_s), reason=_clean(reason), keyed=keyed)
+            return Release(job.lease, wait_s=_bounded(after_s), reason=_clean(reason), keyed=keyed, how=TryEnd.SNOOZED)
         case jobs.Again(after_s):
             return Finish(job.lease, Outcome.AGAIN, wait_s=_bounded(after_s), keyed=keyed)
         case jobs.Yield():
-            return Release(job.lease, keyed=keyed)
+            return Release(job.lease, keyed=keyed, how=TryEnd.YIELDED)
         case jobs.GiveBack(reason, after_s):
             return Release(job.lease, wait_s=_bounded(after_s), reason=_clean(reason), keyed=keyed)
         case jobs.Fail(reason):
@@ -220,10 +221,18 @@ def settle_child(job: ClaimedJob, *, kind: Kind, ended: Ended, random: Random) -
     return Finish(job.lease, Outcome.DONE, result=ended.result)
 
 
-def failed_try(job: ClaimedJob, *, kind: Kind, error: str, random: Random, after_s: float | None = None) -> Finish:
+def failed_try(
+    job: ClaimedJob,
+    *,
+    kind: Kind,
+    error: str,
+    random: Random,
+    after_s: float | None = None,
+    how: TryEnd | None = None,
+) -> Finish:
     """A try that failed: again after a wait, or failed for good on the last one."""
     if job.tries >= job.max_tries:
-        return Finish(job.lease, Outcome.FAILED, error=cut_text(error))
+        return Finish(job.lease, Outcome.FAILED, error=cut_text(error), how=how)
     wait_s = kind.retry.wait_s(job.tries, random=random) if after_s is None else after_s
     return Finish(
         job.lease,
@@ -231,6 +240,7 @@ def failed_try(job: ClaimedJob, *, kind: Kind, error: str, random: Random, after
         error=cut_text(error),
         wait_s=_bounded(wait_s),
         keyed=job.dedupe_scope is Scope.QUEUED,
+        how=how,
     )
 
 
@@ -261,29 +271,36 @@ class Stop:
     """Its lease has ended by the holder's clock."""
     started: bool = True
     """Its handler had been called."""
+    killed: bool = False
+    """Its child process was killed."""
 
 
 def stopped(job: ClaimedJob, *, kind: Kind, why: Stop, random: Random) -> Finish | Release | None:
     """A job that was stopped. None where the lease is gone and nothing may be written."""
+    how = TryEnd.KILLED if why.killed else TryEnd.STOPPED
     if why.loss is Loss.TAKEN:
         return None
     if why.given_back and not why.started:
         return give_back_unbegun(job, kind=kind)
     if why.cancel_asked:
-        return Finish(job.lease, Outcome.CANCELLED)
+        return Finish(job.lease, Outcome.CANCELLED, how=how)
     if why.loss is Loss.STALLED:
-        return failed_try(job, kind=kind, error=STALLED.format(lease_s=kind.lease_s), random=random)
+        return failed_try(job, kind=kind, error=STALLED.format(lease_s=kind.lease_s), random=random, how=how)
     if why.loss is Loss.UNWRITTEN or why.over:
-        return failed_try(job, kind=kind, error=UNWRITTEN, random=random)
+        return failed_try(job, kind=kind, error=UNWRITTEN, random=random, how=how)
     if why.given_back:
         return give_back(job)
     return failed_try(job, kind=kind, error="The handler was cancelled by its own code", random=random)
 
 
-def could_not_stop(job: ClaimedJob, *, kind: Kind, random: Random) -> Finish:
-    """A stalled job whose thread or blocked loop could not be stopped: its process ends, and only then may it go on."""
+def could_not_stop(job: ClaimedJob, *, kind: Kind, random: Random, gone_in_s: float = 0.0) -> Finish:
+    """A stalled job whose thread or blocked loop could not be stopped: its process ends, and only then may it go on.
+
+    `gone_in_s`: how long the process may still be there; the next try does not start before.
+    """
     error = STALLED.format(lease_s=kind.lease_s) + " by ending the process"
-    return failed_try(job, kind=kind, error=error, random=random)
+    ended = failed_try(job, kind=kind, error=error, random=random, how=TryEnd.FENCED)
+    return structs.replace(ended, wait_s=max(ended.wait_s, gone_in_s)) if ended.outcome is Outcome.RETRY else ended
 
 
 def give_back(job: ClaimedJob, *, wait_s: float | None = None) -> Release:

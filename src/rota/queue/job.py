@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 
 from rota.ids import BatchId, JobId
 from rota.lease import Lease
+from rota.queue.history import TryEnd
 from rota.queue.limits import NO_LIMITS, Limits
 
 
@@ -240,7 +241,8 @@ class Finish(Struct, frozen=True, gc=False):
     """The end of a try. `result` and `progress` are JSON text (None: what is stored stays); `wait_s` counts for RETRY
     and AGAIN. `keyed`: it goes apart from the others, because the job has a queued-scope key or is the run of a pass.
     `follow_ups`: jobs that are added if and when a DONE or AGAIN is written. `alone`: the write is a commit of its own.
-    `follows`: the pass whose next run is written in the same transaction."""
+    `follows`: the pass whose next run is written in the same transaction. `how` the try ended, where the outcome does
+    not say it."""
 
     lease: Lease
     outcome: Outcome
@@ -249,6 +251,7 @@ class Finish(Struct, frozen=True, gc=False):
     wait_s: float = 0.0
     keyed: bool = False
     progress: str | None = None
+    how: TryEnd | None = None
     follow_ups: tuple[NewJob, ...] = ()
     alone: bool = False
     follows: str | None = None
@@ -256,13 +259,15 @@ class Finish(Struct, frozen=True, gc=False):
 
 class Release(Struct, frozen=True, gc=False):
     """A return to the queue that counts no try. `wait_s` None keeps run_after and with it the place in line.
-    `unstart_s`: the job has not begun, and its kind's rate, per so many seconds, counts it no longer."""
+    `unstart_s`: the job has not begun, and its kind's rate, per so many seconds, counts it no longer.
+    `how` the run ended, where it was not given back."""
 
     lease: Lease
     wait_s: float | None = None
     reason: str | None = None
     keyed: bool = False
     progress: str | None = None
+    how: TryEnd | None = None
     unstart_s: float | None = None
     alone: bool = False
 
@@ -367,6 +372,21 @@ class Retried(Struct, frozen=True, gc=False):
     id: JobId
     outcome: str
     holder: JobId | None = None
+
+
+class Answer(Struct, frozen=True, gc=False):
+    """How a job stands, for whoever waits for its result. `result` is JSON text."""
+
+    state: State
+    result: str | None
+    error: str | None
+
+
+class FailedJob(Struct, frozen=True, gc=False):
+    """A failed job that may run again. `keyed`: another job may hold its key by now."""
+
+    id: JobId
+    keyed: bool
 
 
 # What a handler may return. Any other value is the job's result, and an exception is a failed try.

@@ -26,6 +26,9 @@ EXEC_LIMIT: Final = 1000
 LIMIT: Final = 10
 """Jobs of one kind at once in one worker process where nothing else is said."""
 
+KEEP_S_MAX: Final = 3650 * 86_400.0
+"""Ten years, as in the settings."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -40,6 +43,8 @@ class Kind:
         retry: how long to wait after a failed try.
         ends_alone: each end is written in a commit of its own.
         payload_type: what the handler takes; Any for plain JSON values.
+        keep_s: how long its ended jobs stay, 0 seconds to ten years; None: as the settings say.
+        keep_failed_s: the same for its failed ones, which never go before the others.
         limits: what holds for the kind on all servers together.
         cpu_bound: its jobs share the CPUs with those of all such kinds of the process; `limit` is their number.
         urgent_priority: jobs of this priority and above may also take the CPUs that are kept for urgent ones.
@@ -57,6 +62,8 @@ class Kind:
     isolation: Isolation = "auto"
     ends_alone: bool = False
     payload_type: Any = Any
+    keep_s: float | None = None
+    keep_failed_s: float | None = None
     limits: Limits = NO_LIMITS
     cpu_bound: bool = False
     urgent_priority: int | None = None
@@ -103,6 +110,11 @@ class Kind:
                 "has exec=… and isolation='process', where ctx.exec does not reach; use isolation='thread'",
             ),
             *self.limits.faults(),
+        )
+        keeps = {"keep_s": self.keep_s, "keep_failed_s": self.keep_failed_s}
+        rules += tuple(
+            (kept is None or 0 <= kept <= KEEP_S_MAX, f"has {name}={kept}; give 0 to {KEEP_S_MAX:,.0f} seconds")
+            for name, kept in keeps.items()
         )
         check_text("The name of a kind", self.name)
         for kept, fault in rules:

@@ -23,14 +23,17 @@ from msgspec import structs
 from rota.errors import BatchNotFound, EnqueueError, JobNotFound
 from rota.ids import BatchId, Holder, JobId, uuid_v7s
 from rota.lease import Lease, Renewal
+from rota.queue.history import LOG_LINES_MAX, KeptLine, LogLine, Stopped, Try, TryEnd
 from rota.queue.job import (
     ENDED,
     NEXT_STATES,
+    Answer,
     Ask,
     BatchStatus,
     ClaimedJob,
     Dedupe,
     Enqueued,
+    FailedJob,
     Finish,
     Full,
     JobFilter,
@@ -49,7 +52,9 @@ from rota.queue.limits import Rate
 from rota.queue.marks import MARGIN_S, Mark
 from rota.queue.payload import encode
 from rota.queue.reference_fleet import ReferenceFleet
+from rota.queue.reference_history import History
 from rota.queue.reference_limits import Starts, by_turns
+from rota.queue.retention import Keep, Pruned, Rule
 
 CANCEL_GRACE_S: Final = 30.0
 DELAY_S_MAX: Final = 3_155_760_000.0
@@ -85,6 +90,7 @@ class Reference(ReferenceFleet):
         self._runs_until: dict[JobId, datetime] = {}
         """Until when a cancelled job may still run, whose holder did not answer."""
         self._waiting: dict[Holder, tuple[frozenset[str], datetime]] = {}
+        self._history = History()
         self._starts = Starts()
         self._turns: set[JobId] = set()
         """Jobs whose last claim counted leases."""
@@ -268,6 +274,11 @@ class Reference(ReferenceFleet):
             if asked.follows is not None and not goes_on:
                 following = self._next_runs(asked.follows, ends=row.id, at=at)
             error, progress = _or(finish.error, row.last_error), _or(finish.progress, row.progress)
+            if not again and (row.lease_epoch > 1 or finish.outcome is not Outcome.DONE):
+                how = finish.how or TryEnd(finish.outcome)
+                self._history.tried(row, ended=how, error=finish.error, ended_at=at)
+            if goes_on:
+                self._history.forget_runs(row)
             if state is State.QUEUED:
                 self._back(
                     row, run_after=_after(at, finish.wait_s), last_error=None if again else error, progress=progress,
@@ -299,6 +310,8 @@ class Reference(ReferenceFleet):
                 continue
             state, tries, error = self._returned(row), max(row.tries - 1, 0), _or(release.reason, row.last_error)
             progress = _or(release.progress, row.progress)
+            self._history.tried(row, ended=release.how or TryEnd.GIVEN_BACK, error=release.reason, ended_at=at)
+            self._history.forget_runs(row)
             if state is State.QUEUED:
                 run_after = row.run_after if release.wait_s is None else _after(at, release.wait_s)
                 self._back(row, run_after=run_after, tries=tries, last_error=error, progress=progress)
@@ -354,6 +367,7 @@ class Reference(ReferenceFleet):
                 f"The lease ran out: {row.leased_by} wrote nothing until "
                 f"{row.lease_until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
             )
+        self._history.tried(row, ended=TryEnd.LOST, error=error, ended_at=min(row.lease_until, at))
         if state is State.QUEUED:
             self._back(row, last_error=error)
         else:
@@ -534,14 +548,112 @@ class Reference(ReferenceFleet):
             if other != holder and until >= left_before
         }
 
-    def prune(self, *, keep_s: float, limit: int = 1000, now: datetime | None = None) -> int:
-        """Removes at most `limit` ended jobs that are older than `keep_s` seconds, and says how many."""
-        ended_before = _after(self._at(now), -keep_s)
-        old = [row for row in self._ended.values() if row.finished_at and row.finished_at < ended_before]
-        old = [row for row in old if row.batch_id not in self._batches or self._batches[row.batch_id].ended_at]
-        for row in old[:limit]:
+    # History
+
+    def keep(self, rules: Sequence[Keep]) -> list[Keep]:
+        """Says how long the ended jobs of these kinds stay. Returns: what all programs have said."""
+        return self._history.keep(rules)
+
+    def prune(
+        self, rule: Rule, *, since: datetime | None = None, limit: int = 1000, now: datetime | None = None
+    ) -> Pruned:
+        """Removes at most `limit` ended jobs that have stayed as long as this rule says."""
+        before = _after(self._at(now), -rule.keep_s)
+        old = [
+            row
+            for row in self._ended.values()
+            if row.finished_at is not None and (since or _EPOCH) <= row.finished_at < before
+            if (row.state is State.FAILED) == rule.failed
+            and (row.kind not in rule.others if rule.kind is None else row.kind == rule.kind)
+            and (row.batch_id not in self._batches or self._batches[row.batch_id].ended_at)
+        ][:limit]
+        for row in old:
             del self._ended[row.id]
-        return len(old[:limit])
+            self._history.removed(row.id)
+        return Pruned(len(old), before)
+
+    def tries(self, ids: Iterable[JobId], *, now: datetime | None = None) -> list[Try]:
+        """The tries that are kept of these jobs, by job and epoch."""
+        return self._history.of(set(ids), at=self._at(now), running=list(self._open.values()))
+
+    def stopped(self, stops: Iterable[Stopped], *, holder: Holder, now: datetime | None = None) -> dict[Lease, float]:
+        """Notes when this holder really stopped runs whose leases it had lost; how long each ran beside others."""
+        return self._history.stopped(stops, holder=holder, at=self._at(now), running=self._open.values())
+
+    def overlap_s(self, *, now: datetime | None = None) -> float:
+        """How long runs of one job by different holders have overlapped, in all that is kept."""
+        rows, at = list(self._open.values()), self._at(now)
+        return sum(self._history.overlap_s(lease, at=at, running=rows) for lease in self._history.tries)
+
+    def log(self, lines: Sequence[LogLine], *, clock: float, now: datetime | None = None) -> None:
+        """Keeps lines that handlers logged, of jobs that exist."""
+        known = [line for line in lines if line.lease.job_id in self._open or line.lease.job_id in self._ended]
+        self._history.log(known, clock=clock, at=self._at(now))
+
+    def logs(self, ids: Iterable[JobId], *, limit: int = LOG_LINES_MAX) -> list[KeptLine]:
+        """The lines that are kept of these jobs, of each the last `limit`."""
+        wanted = sorted(set(ids))
+        lines = [line for _, line in sorted(self._history.lines.items())]
+        return [line for job_id in wanted for line in [line for line in lines if line.job_id == job_id][-limit:]]
+
+    # Results, and what failed
+
+    def results(self, ids: Iterable[JobId]) -> dict[JobId, Answer]:
+        """How these jobs stand; one that does not exist is missing."""
+        found = {job_id: self._open.get(job_id) or self._ended.get(job_id) for job_id in ids}
+        return {
+            job_id: Answer(row.state, row.result, row.last_error if row.state in ENDED else None)
+            for job_id, row in found.items()
+            if row is not None
+        }
+
+    def failed_count(
+        self, *, kinds: Sequence[str] | None = None, since_s: float | None = None, now: datetime | None = None
+    ) -> dict[str, int]:
+        """How many failed jobs there are of each kind."""
+        found = [row.kind for row in self._failed(kinds, since_s, self._at(now))]
+        return {kind: found.count(kind) for kind in sorted(set(found))}
+
+    def failed(
+        self,
+        *,
+        kinds: Sequence[str] | None = None,
+        since_s: float | None = None,
+        above: JobId | None = None,
+        limit: int = 1000,
+        now: datetime | None = None,
+    ) -> list[FailedJob]:
+        """One page of failed jobs, by id."""
+        rows = self._failed(kinds, since_s, self._at(now))
+        return [
+            FailedJob(row.id, row.dedupe_scope in (Scope.OPEN, Scope.QUEUED))
+            for row in rows
+            if above is None or row.id > above
+        ][:limit]
+
+    def retry_many(self, ids: Iterable[JobId], *, now: datetime | None = None) -> list[JobId]:
+        """Puts failed jobs without a key back into the queue; the ids of those that are queued now."""
+        at, queued = self._at(now), []
+        for job_id in sorted(ids):
+            row = self._ended.get(job_id)
+            if row is None or row.state is not State.FAILED or row.dedupe_scope in (Scope.OPEN, Scope.QUEUED):
+                continue
+            self._write(row, state=State.QUEUED, run_after=at, tries=0, finished_at=None, result=None)
+            self._wake([row.kind], at)
+            queued.append(job_id)
+        return queued
+
+    def _failed(self, kinds: Sequence[str] | None, since_s: float | None, at: datetime) -> list[JobRow]:
+        ended_since = _EPOCH if since_s is None else _after(at, -since_s)
+        return sorted(
+            (
+                row
+                for row in self._ended.values()
+                if row.state is State.FAILED and row.finished_at is not None and row.finished_at >= ended_since
+                if kinds is None or row.kind in kinds
+            ),
+            key=lambda row: row.id,
+        )
 
     def page(
         self, wanted: JobFilter, *, limit: int, below: JobId | None = None, now: datetime | None = None

@@ -9,6 +9,7 @@ soon as they are dead. Nothing is said while nothing happens (I8).
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -106,6 +107,7 @@ class Broker:
         self._running: dict[str, Call] = {}
         self._offers: deque[tuple[float, Call]] = deque()  # by the time at which they are over
         self._hello_at: float | None = None
+        self.due_by = inf  # no `Tick` is needed before; it is asked after each event, so it must cost nothing
         self._clients_count = 0
         self._out: list[Command] = []
         self._handlers: Mapping[type, Callable[[Any, float], None]] = MappingProxyType(
@@ -139,7 +141,8 @@ class Broker:
         while self._offers and self._offers[0][1].state != "offered":
             self._offers.popleft()
         times = [at for at in (self._hello_at, self._offers[0][0] if self._offers else None) if at is not None]
-        return min(times, default=None)
+        self.due_by = min(times, default=inf)
+        return None if self.due_by == inf else self.due_by
 
     @property
     def waiting(self) -> int:
@@ -284,6 +287,9 @@ class Broker:
         if want.tenant is not None and self.rules.fair_by == "tenant":
             party = want.tenant
         call = client.calls[job_id] = Call(client, want, group, party, now)
+        if not group.book and group.ledger.free and want.service not in self._closed(group):
+            self._offer(call, now)  # the only want there is: the book would give it back at once
+            return
         group.book.park(call)
         self._grant(group, now)
         if call.state == "waiting":
@@ -353,15 +359,23 @@ class Broker:
 
     def _grant(self, group: Group, now: float) -> None:
         book, ledger = group.book, group.ledger
-        while ledger.free and book and not self.draining:
-            call = book.take(self.load.closed(group.reserve, ledger.by_service))
+        while book and ledger.free and not self.draining:
+            call = book.take(self._closed(group))
             if call is None:
                 return
             assert isinstance(call, Call)
-            ledger.take(call.service)
-            call.state, call.since = "offered", now
-            self._offers.append((now + self.rules.offer_timeout_s, call))
-            self._out.append(Deal(call.client.number, messages.Offer(call.job_id), call.service, now - call.parked_at))
+            self._offer(call, now)
+
+    def _closed(self, group: Group) -> frozenset[str]:
+        return self.load.closed(group.reserve, group.ledger.by_service)
+
+    def _offer(self, call: Call, now: float) -> None:
+        call.group.ledger.take(call.service)
+        call.state, call.since = "offered", now
+        ends_at = now + self.rules.offer_timeout_s
+        self._offers.append((ends_at, call))
+        self.due_by = min(self.due_by, ends_at)
+        self._out.append(Deal(call.client.number, messages.Offer(call.job_id), call.service, now - call.parked_at))
 
     def _end_offer(self, call: Call) -> None:
         call.state = "over"  # whoever ends an offer forgets the call
@@ -380,3 +394,4 @@ class Broker:
     def _hello_later(self, changed: Client, now: float) -> None:
         if changed.counts and self._hello_at is None and self.clients:
             self._hello_at = now + HELLO_EVERY_S
+            self.due_by = min(self.due_by, self._hello_at)

@@ -132,8 +132,7 @@ class Load:
         A service that is long is closed out of the reserve as soon as some other service is known to be quick. One that
         was not measured is closed out of it in any case: it may be long.
         """
-        kept = reserve.size
-        if not self.learns or not kept:
+        if not self.learns or not (kept := reserve.size):
             return _NONE
         longs = sum(count for service, count in in_use.items() if not self.quick(service))
         if longs < reserve.processes - kept:

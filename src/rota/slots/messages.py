@@ -1,8 +1,8 @@
 """What a client and an exec server say to each other over `GET /broker`. Pure.
 
-One frame is one JSON object with its `type`. It is decoded in two steps, the type and then the fields of that type, so
-that an unknown type can be ignored, as unknown fields are: either side may be newer than the other. What a known type
-lacks or has wrong is a `ProtocolError` that names it. Fields that are not set are not sent.
+One frame is one JSON object with its `type`. Where it does not fit, its type is looked at first, then the fields of
+that type: an unknown type is ignored, as unknown fields are, because either side may be newer than the other; what a
+known type lacks or has wrong is a `ProtocolError` that names it. Fields that are not set are not sent.
 
     client → exec server   WANT  UNWANT  JOB  DECLINE  CANCEL  QUERY
     exec server → client   HELLO  QUEUED  OFFER  DONE  POSITION  PROGRESS  OVERVIEW  ERROR
@@ -263,6 +263,8 @@ def _decoders(types: Sequence[type[M]]) -> Mapping[str, msgspec.json.Decoder[M]]
 
 _FROM_CLIENT: Final[Mapping[str, msgspec.json.Decoder[ClientMessage]]] = _decoders(ClientMessage.__args__)
 _FROM_SERVER: Final[Mapping[str, msgspec.json.Decoder[ServerMessage]]] = _decoders(ServerMessage.__args__)
+_any_from_client: Final = msgspec.json.Decoder(ClientMessage)
+_any_from_server: Final = msgspec.json.Decoder(ServerMessage)
 _envelope: Final = msgspec.json.Decoder(_Envelope)
 _named: Final = msgspec.json.Decoder(_Named)
 _encoder: Final = msgspec.json.Encoder()
@@ -273,7 +275,10 @@ def from_client(frame: str | bytes) -> ClientMessage | None:
 
     Raises: ProtocolError if the frame is no JSON object with a type, or a field is missing or wrong.
     """
-    return _decode(frame, _FROM_CLIENT)
+    try:
+        return _any_from_client.decode(frame)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _decode(frame, _FROM_CLIENT)  # slower: whether its type is known, and what it lacks
 
 
 def from_server(frame: str | bytes) -> ServerMessage | None:
@@ -281,7 +286,10 @@ def from_server(frame: str | bytes) -> ServerMessage | None:
 
     Raises: ProtocolError as `from_client`.
     """
-    return _decode(frame, _FROM_SERVER)
+    try:
+        return _any_from_server.decode(frame)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _decode(frame, _FROM_SERVER)
 
 
 def encode(message: Message, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> bytes:

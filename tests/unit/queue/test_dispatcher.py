@@ -36,6 +36,7 @@ from rota.queue.dispatcher import (
     with_follow_ups,
     yielding,
 )
+from rota.queue.history import TryEnd
 from rota.queue.job import (
     Again,
     Ask,
@@ -173,9 +174,9 @@ class Report:
         (Retry(), Finish(LEASE, Outcome.RETRY, error="The handler asked for a retry", wait_s=30.0)),
         (Retry(5.0, "busy"), Finish(LEASE, Outcome.RETRY, error="busy", wait_s=5.0)),
         (Retry(0), Finish(LEASE, Outcome.RETRY, error="The handler asked for a retry", wait_s=0.0)),
-        (Snooze(60.0), Release(LEASE, wait_s=60.0)),
-        (Snooze(60.0, "later"), Release(LEASE, wait_s=60.0, reason="later")),
-        (Yield(), Release(LEASE)),
+        (Snooze(60.0), Release(LEASE, wait_s=60.0, how=TryEnd.SNOOZED)),
+        (Snooze(60.0, "later"), Release(LEASE, wait_s=60.0, reason="later", how=TryEnd.SNOOZED)),
+        (Yield(), Release(LEASE, how=TryEnd.YIELDED)),
         (GiveBack(), Release(LEASE, wait_s=1.0)),
         (GiveBack("no GPU", 9.0), Release(LEASE, wait_s=9.0, reason="no GPU")),
     ],
@@ -210,7 +211,7 @@ def test_an_end_needs_no_look_at_twins(returned: Any) -> None:
 def test_the_last_try_fails() -> None:
     assert settled(Retry(5.0, "busy"), tries=3) == Finish(LEASE, Outcome.FAILED, error="busy")
     assert settled(Retry(), tries=1, max_tries=1).outcome is Outcome.FAILED  # type: ignore[union-attr]
-    assert settled(Snooze(5.0), tries=3) == Release(LEASE, wait_s=5.0)
+    assert settled(Snooze(5.0), tries=3) == Release(LEASE, wait_s=5.0, how=TryEnd.SNOOZED)
 
 
 def test_the_wait_follows_the_try() -> None:
@@ -257,8 +258,8 @@ def test_a_payload_that_does_not_fit_is_not_tried_again() -> None:
     )
 
 
-def again(error: str) -> Finish:
-    return Finish(LEASE, Outcome.RETRY, error=error, wait_s=30.0)
+def again(error: str, how: TryEnd | None = TryEnd.STOPPED) -> Finish:
+    return Finish(LEASE, Outcome.RETRY, error=error, wait_s=30.0, how=how)
 
 
 @pytest.mark.parametrize(
@@ -269,13 +270,19 @@ def again(error: str) -> Finish:
         (Stop(loss=Loss.STALLED), again(STALLED.format(lease_s=300))),
         (Stop(loss=Loss.UNWRITTEN), again(UNWRITTEN)),
         (Stop(over=True), again(UNWRITTEN)),
-        (Stop(cancel_asked=True), Finish(LEASE, Outcome.CANCELLED)),
-        (Stop(cancel_asked=True, loss=Loss.STALLED, given_back=True), Finish(LEASE, Outcome.CANCELLED)),
+        (Stop(cancel_asked=True), Finish(LEASE, Outcome.CANCELLED, how=TryEnd.STOPPED)),
+        (Stop(cancel_asked=True, killed=True), Finish(LEASE, Outcome.CANCELLED, how=TryEnd.KILLED)),
+        (Stop(loss=Loss.STALLED, killed=True), again(STALLED.format(lease_s=300), TryEnd.KILLED)),
+        (Stop(over=True, killed=True), again(UNWRITTEN, TryEnd.KILLED)),
+        (
+            Stop(cancel_asked=True, loss=Loss.STALLED, given_back=True),
+            Finish(LEASE, Outcome.CANCELLED, how=TryEnd.STOPPED),
+        ),
         (Stop(given_back=True), Release(LEASE)),
         (Stop(given_back=True, loss=Loss.STALLED), again(STALLED.format(lease_s=300))),
         (Stop(given_back=True, started=False), Release(LEASE)),
         (Stop(given_back=True, started=False, loss=Loss.STALLED), Release(LEASE)),
-        (Stop(), again("The handler was cancelled by its own code")),
+        (Stop(), again("The handler was cancelled by its own code", None)),
     ],
 )
 def test_a_job_that_was_stopped(why: Stop, write: Finish | Release | None) -> None:
@@ -293,7 +300,15 @@ def test_a_job_that_could_not_be_stopped() -> None:
     write = could_not_stop(claimed(tries=3), kind=KIND, random=Random(1))
     assert write.outcome is Outcome.FAILED
     assert (write.error or "").endswith("its worker stopped it by ending the process")
-    assert could_not_stop(claimed(), kind=KIND, random=Random(1)).outcome is Outcome.RETRY
+    assert write.how is TryEnd.FENCED
+    again = could_not_stop(claimed(), kind=KIND, random=Random(1))
+    assert (again.outcome, again.how, again.wait_s) == (Outcome.RETRY, TryEnd.FENCED, 30.0)
+
+
+def test_what_a_process_could_not_stop_does_not_start_again_before_it_is_gone() -> None:
+    at_once = Kind("work", retry=Fixed(0.0))
+    write = could_not_stop(claimed(), kind=at_once, random=Random(1), gone_in_s=2.0)
+    assert (write.outcome, write.wait_s) == (Outcome.RETRY, 2.0)
 
 
 def test_a_job_that_is_given_back() -> None:

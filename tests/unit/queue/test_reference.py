@@ -12,6 +12,7 @@ import pytest
 from rota.ids import Holder, JobId
 from rota.queue.job import Ask, Finish, NewJob, Outcome, State, forever_key, open_key, queued_key
 from rota.queue.reference import Reference
+from rota.queue.retention import Rule
 
 HOLDER = Holder("here:1:aa")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -175,7 +176,7 @@ Act = Callable[[Reference], Any]
     [
         lambda queue: queue.poll(["queued"], holder=HOLDER),
         lambda queue: queue.show(JobId(min(queue._open))),
-        lambda queue: queue.prune(keep_s=1000),
+        lambda queue: queue.prune(Rule(None, True, 1000)),
     ],
 )
 def test_looking_changes_nothing(act: Act) -> None:

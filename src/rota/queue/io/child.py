@@ -1,7 +1,8 @@
 """A child process that runs jobs of `isolation="process"`, one at a time: `python -m rota.queue.io.child FD PARENT`.
 
-It speaks to its worker over a socket, imports handlers by name, and ends when the worker does. It holds no lease and
-decides nothing: the worker does, and kills it when it must.
+It speaks to its worker over a socket, imports handlers by name, and ends when the worker does. It decides nothing: the
+worker does, and kills it when it must. One thing it sees to alone, because its worker may stand still (SIGSTOP, a
+machine that swaps): when the job's lease is over it kills itself with all that it started (I2).
 """
 
 import ctypes
@@ -24,6 +25,8 @@ from rota.commands import Commands
 from rota.errors import PayloadError, SettingsError
 from rota.ids import BatchId
 from rota.io import log, tracing
+from rota.io.clock import lease_clock
+from rota.io.kill import kill_own_tree
 from rota.queue import dispatcher
 from rota.queue.child_messages import (
     Begin,
@@ -33,20 +36,24 @@ from rota.queue.child_messages import (
     Moved,
     Ready,
     Run,
+    Said,
     Stop,
     Target,
+    Until,
     Waiting,
     frame,
     outcome_message,
 )
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
-from rota.queue.io.context import Context, Yielded
-from rota.queue.job import HandlerOutcome, NewJob, Yield
+from rota.queue.history import JobLog, LogLine
+from rota.queue.io.context import NOT_IN_A_CHILD, Context, Yielded
+from rota.queue.job import Finish, HandlerOutcome, NewJob, Yield
 from rota.queue.kind import Kind
 from rota.queue.payload import encode
 
 PR_SET_PDEATHSIG = 1
 READ_BYTES = 1 << 20
+GUARD_STEP_S = 0.25
 T = TypeVar("T")
 
 
@@ -57,6 +64,8 @@ class Host:
         self._wire = wire
         self._stopping = stopping
         self._lock = threading.Lock()
+        self._counting = threading.Lock()
+        self._log: JobLog | None = None
         self._forget("rota")
 
     def _forget(self, schema: str) -> None:
@@ -69,9 +78,17 @@ class Host:
         self.sure = False
         self.batch_id: BatchId | None = None
 
-    def begin(self, schema: str) -> None:
+    def begin(self, order: Run) -> None:
         """Begins another job."""
-        self._forget(schema)
+        self._forget(order.schema)
+        self._log = JobLog(order.job().lease)
+
+    def end(self) -> None:
+        """Says how many lines were dropped, if any were."""
+        with self._counting:
+            if self._log is not None:
+                self._say(self._log.close(now=lease_clock()))
+            self._log = None
 
     def follow(self, job: NewJob) -> None:
         """Keeps a job that is to be added with the success."""
@@ -83,6 +100,10 @@ class Host:
             return False
         self.send(Closing())
         return True
+
+    def takes(self, finish: Finish) -> bool:
+        """Nothing: the queue is in the database."""
+        return False
 
     def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
         """Notes that the handler has written the job's success."""
@@ -108,14 +129,25 @@ class Host:
 
     def commands(self) -> Commands:
         """Nobody: a child process speaks to its worker alone."""
-        raise SettingsError("ctx.exec and its siblings do not reach a child process: use isolation='thread'.")
+        raise SettingsError(NOT_IN_A_CHILD)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """There is no event loop here."""
         work.close()
         raise SettingsError("A child process has no event loop: use isolation='thread'.")
 
-    def send(self, message: Moved | Closing | Ended | Ready) -> None:
+    def said(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Tells the worker a line that the handler logged."""
+        with self._counting:
+            # A thread that a job left behind speaks for nobody.
+            if self._log is not None:
+                self._say(self._log.say(level, event, fields, now=lease_clock()))
+
+    def _say(self, line: LogLine | None) -> None:
+        if line is not None:
+            self.send(Said(line.number, line.said_at, line.level, line.event, line.fields))
+
+    def send(self, message: Moved | Said | Closing | Ended | Ready) -> None:
         """Sends a message; the handler's threads may do so at once."""
         with self._lock:
             self._wire.sendall(frame(message))
@@ -131,14 +163,19 @@ def main(fd: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     wire = socket.socket(fileno=fd)
-    stopping, orders = threading.Event(), _Orders()
+    stopping, orders, guard = threading.Event(), _Orders(), _Guard()
     host = Host(wire, stopping)
-    threading.Thread(target=_read, args=(wire, stopping, host, orders), name="rota-orders", daemon=True).start()
+    threading.Thread(target=_read, args=(wire, stopping, host, orders, guard), name="rota-orders", daemon=True).start()
+    threading.Thread(target=guard.run, name="rota-guard", daemon=True).start()
     host.send(Ready())
     while (order := orders.next()) is not None:
         stopping.clear()
-        host.begin(order.schema)
-        host.send(host.with_all(_run(order, host)))
+        host.begin(order)
+        guard.set(order.deadline)
+        ended = host.with_all(_run(order, host))
+        guard.set(None)
+        host.end()
+        host.send(ended)
 
 
 class _Orders:
@@ -161,7 +198,38 @@ class _Orders:
             return order
 
 
-def _read(wire: socket.socket, stopping: threading.Event, host: Host, orders: _Orders) -> None:
+class _Guard:
+    """Ends this process when the lease of its job is over, whatever its worker does."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._deadline: float | None = None
+
+    def set(self, deadline: float | None) -> None:
+        """A job begins, or ends (None)."""
+        with self._condition:
+            self._deadline = deadline
+            self._condition.notify()
+
+    def move(self, deadline: float) -> None:
+        """The lease of the job that runs was extended."""
+        with self._condition:
+            if self._deadline is not None:
+                self._deadline = deadline
+
+    def run(self) -> None:
+        with self._condition:
+            while True:
+                self._condition.wait_for(lambda: self._deadline is not None)
+                while self._deadline is not None:
+                    left = self._deadline - lease_clock()
+                    if left <= 0:
+                        kill_own_tree()
+                    # In short steps: a wait does not count while the machine sleeps, and the lease does.
+                    self._condition.wait(min(left, GUARD_STEP_S))
+
+
+def _read(wire: socket.socket, stopping: threading.Event, host: Host, orders: _Orders, guard: _Guard) -> None:
     frames = Frames()
     while data := wire.recv(READ_BYTES):
         for message in frames.feed(data):
@@ -172,6 +240,8 @@ def _read(wire: socket.socket, stopping: threading.Event, host: Host, orders: _O
                         log.setup_as(message.log_format, message.log_level)
                 case Run():
                     orders.put(message)
+                case Until():
+                    guard.move(message.deadline)
                 case Stop():
                     stopping.set()
                 case Waiting():

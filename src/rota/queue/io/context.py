@@ -14,13 +14,16 @@ from rota.errors import EnqueueError, LeaseLost
 from rota.ids import JobId
 from rota.io import tracing
 from rota.io.commands import run_whole
-from rota.io.log import Events, get_logger
 from rota.queue.io.finishing import Ending, FinishWith
+from rota.queue.io.job_events import JobEvents, job_events
 from rota.queue.job import ClaimedJob, Dedupe, NewJob
 from rota.queue.new_job import describe, kind_of
 from rota.queue.payload import cut_text, encode
 
 T = TypeVar("T")
+
+NOT_IN_A_CHILD: Final = "ctx.exec and its siblings do not reach a child process: use isolation='thread'."
+ONLY_IN_A_THREAD: Final = "ctx.run_sync is for handlers in threads: `await ctx.run(…)` in an async one."
 
 FOLLOW_UPS_MAX: Final = 10_000
 """Jobs that may follow one: they are added in the transaction of its end, which should be short."""
@@ -48,6 +51,10 @@ class Host(Ending, Protocol):
 
     def progressed(self, progress: Any | None) -> bool:
         """Notes that the job moved; False if its lease is gone."""
+        ...
+
+    def said(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Keeps a line that the handler logged."""
         ...
 
     def commands(self) -> Commands:
@@ -180,9 +187,13 @@ class Context:
         return FinishWith(conn, lease=self.job.lease, ending=self._host, result=result)
 
     @property
-    def log(self) -> Events:
-        """A logger whose lines carry the job's id and kind."""
-        return get_logger("rota.job").bind(job_id=str(self.job.id), kind=self.job.kind, epoch=self.job.lease.epoch)
+    def log(self) -> JobEvents:
+        """A logger whose lines carry the job's id, kind and epoch: `ctx.log.info("stored", bytes=7)`.
+
+        They go where the program's logs go. From `info` up, the first thousand of a run also stay with the job, for
+        `rota jobs show ID --logs`.
+        """
+        return job_events(self.job, keep=self._host.said)
 
     def progress(self, fraction: float | None = None, text: str | None = None, **facts: Any) -> Noted:
         """Says that the job moved: its lease follows (I4). Call it after each piece of work; it costs almost nothing.

@@ -26,10 +26,12 @@ from rota.lease import Lease, Loss
 from rota.queue import dispatcher
 from rota.queue.child_messages import Ended
 from rota.queue.handler import Handler
+from rota.queue.history import TryEnd
 from rota.queue.io.children import ChildDied, Children
 from rota.queue.io.completer import Write
 from rota.queue.io.context import Yielded
 from rota.queue.io.heart import FENCE_WAIT_S, Last
+from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.metering import Metering
 from rota.queue.io.running import KILL_GRACE_S, Running, Stopped, Written, run_in_child
@@ -60,10 +62,12 @@ class Crew:
     Args:
         handlers: by kind.
         leases: where their leases stand.
+        lines: where what they log goes.
         random: for the jitter of waits.
         store: asked what became of jobs that their handlers ended themselves.
         cancel_grace_s: how long a job that somebody cancelled may take to stop.
         ended: told of a job's end: its kind, and what to write; None where the lease is gone.
+        lost: told of runs that ended after their leases were lost, and when they ended.
         metering: counts, if anybody does.
         commands: gives whoever runs commands for the handlers; None where nobody does.
     """
@@ -73,10 +77,12 @@ class Crew:
         handlers: Mapping[str, Handler],
         *,
         leases: GuardedBook,
+        lines: JobLines,
         random: Random,
         store: Store,
         cancel_grace_s: float,
         ended: Callable[[str, Write | None], None],
+        lost: Callable[[Lease, float], None],
         metering: Metering | None = None,
         commands: Callable[[], Commands] | None = None,
     ) -> None:
@@ -84,6 +90,8 @@ class Crew:
         self._leases = leases
         self._random = random
         self._ended = ended
+        self._lines = lines
+        self._lost = lost
         self._metering = metering
         self._tracer = tracing.tracer()
         self._commands = commands
@@ -115,7 +123,8 @@ class Crew:
                 kind = handler.kind
                 held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
                 started = Running(
-                    job, handler, held=held, leases=self._leases, schema=self._schema, commands=self._commands
+                    job, handler, held=held, leases=self._leases, lines=self._lines, schema=self._schema,
+                    commands=self._commands,
                 )  # fmt: skip
                 running[job.lease.job_id] = started
                 self._line.append(started)
@@ -213,9 +222,11 @@ class Crew:
         for running in list(self._running.values()):
             job = running.job
             if job.lease == stuck and running.cancel_asked:
-                last.finishes.append(Finish(job.lease, Outcome.CANCELLED))
+                last.finishes.append(Finish(job.lease, Outcome.CANCELLED, how=TryEnd.FENCED))
             elif job.lease == stuck:
-                finish = dispatcher.could_not_stop(job, kind=running.handler.kind, random=self._random)
+                finish = dispatcher.could_not_stop(
+                    job, kind=running.handler.kind, random=self._random, gone_in_s=FENCE_WAIT_S
+                )
                 last.finishes.append(finish)
                 if self._metering is not None:
                     self._metering.fenced(job.kind, failed=finish.outcome is Outcome.FAILED)
@@ -239,8 +250,7 @@ class Crew:
         while line:
             running = line.popleft()
             running.task = task
-            await self._run(running)
-            ended = lease_clock()
+            ended = await self._run(running)
             if self._metering is not None:
                 self._metering.ran(running.job.kind, ended - began)
             began = ended
@@ -252,7 +262,8 @@ class Crew:
                 began = lease_clock()
                 turn_ends = began + TURN_S
 
-    async def _run(self, running: Running) -> None:
+    async def _run(self, running: Running) -> float:
+        """Runs one job. Returns: the clock at its end."""
         write: Write | None = None
         try:
             write = await self._outcome(running)
@@ -266,14 +277,25 @@ class Crew:
                 write = dispatcher.of_pass(write, running.handler.kind)
         finally:
             running.task = None
-            del self._running[running.job.lease.job_id]
+            lease = running.job.lease
+            if self._running.get(lease.job_id) is running:
+                # Else its lease was lost, and this worker has claimed the job anew before the handler came to its end.
+                del self._running[lease.job_id]
+            # The run is over now, whenever that is written.
+            now = lease_clock()
+            if running.started:
+                ended_at = running.held.ends(now=now)
+                self._lines.close(lease)
+                if running.held.deadline == 0.0:
+                    self._lost(lease, ended_at)
             if running.span is not None:
                 self._end_span(running.span, write)
             if write is None:
-                self._leases.drop([running.job.lease])
+                self._leases.drop([lease])
             self._ended(running.job.kind, write)
             if not self._running:
                 self._idle.set()
+        return now
 
     def _begin_span(self, tracer: tracing.Tracer, job: ClaimedJob) -> tracing.RunSpan:
         facts: dict[str, str | int] = {"messaging.message.id": str(job.id), "rota.epoch": job.lease.epoch}
@@ -351,7 +373,7 @@ class Crew:
             ended = await run_in_child(running, self._children)
         except (asyncio.CancelledError, ChildDied) as error:
             if running.must_stop():
-                return self._stopped(running, killed=isinstance(error, ChildDied))
+                return self._stopped(running)
             ended = Ended(error=str(error) or "The job was cancelled by its worker")
         running.follow_ups = ended.follow_ups
         if ended.written:
@@ -365,9 +387,9 @@ class Crew:
             )  # fmt: skip
         return dispatcher.settle_child(job, kind=kind, ended=ended, random=self._random)
 
-    def _stopped(self, running: Running, *, killed: bool = False) -> Write | None:
+    def _stopped(self, running: Running) -> Write | None:
         if self._metering is not None and running.loss is Loss.STALLED:
-            self._metering.meters.stalled(running.job.kind, how="killed" if killed else "stopped")
+            self._metering.meters.stalled(running.job.kind, how="killed" if running.killed else "stopped")
         return dispatcher.stopped(
             running.job,
             kind=running.handler.kind,
@@ -377,6 +399,7 @@ class Crew:
                 given_back=running.given_back,
                 over=lease_clock() >= running.held.deadline,
                 started=running.started,
+                killed=running.killed,
             ),
             random=self._random,
         )

@@ -23,6 +23,11 @@ class GuardedBook:
         with self.lock:
             return self.book.progressed(lease, progress=progress)
 
+    def ended_at(self, lease: Lease) -> float | None:
+        """See LeaseBook.ended_at."""
+        with self.lock:
+            return self.book.ended_at(lease)
+
     def close(self, lease: Lease) -> bool:
         """See LeaseBook.close."""
         with self.lock:

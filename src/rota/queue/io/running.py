@@ -21,12 +21,14 @@ from rota.ids import BatchId
 from rota.io.clock import lease_clock
 from rota.io.tracing import RunSpan
 from rota.lease import Held, Loss
-from rota.queue.child_messages import Closing, Ended, Moved, Target, Waiting, frame, run_message
+from rota.queue.child_messages import Closing, Ended, Moved, Said, Target, Until, Waiting, frame, run_message
 from rota.queue.handler import Handler
-from rota.queue.io.children import Child, Children
-from rota.queue.io.context import Context
+from rota.queue.history import LogLine
+from rota.queue.io.children import Child, ChildDied, Children
+from rota.queue.io.context import ONLY_IN_A_THREAD, Context
+from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
-from rota.queue.job import ClaimedJob, NewJob
+from rota.queue.job import ClaimedJob, Finish, NewJob
 
 LOOK_S: Final = 0.2
 """How often a thread that waits for a command looks whether its job must stop."""
@@ -60,6 +62,7 @@ class Running:
         given_back: the worker is stopping and wants the job back in the queue.
         in_thread: it runs in a thread.
         child: the child process that runs it.
+        killed: its child process was killed.
         started: its handler has been called.
         told: its handler has seen that it should stop.
         yield_asked: a more urgent job of its kind waits for its slot.
@@ -75,6 +78,7 @@ class Running:
     __slots__ = (
         "_commands",
         "_leases",
+        "_lines",
         "_loop",
         "cancel_asked",
         "child",
@@ -85,6 +89,7 @@ class Running:
         "in_thread",
         "job",
         "kill_after_s",
+        "killed",
         "loss",
         "schema",
         "span",
@@ -103,6 +108,7 @@ class Running:
         *,
         held: Held,
         leases: GuardedBook,
+        lines: JobLines,
         schema: str,
         commands: Callable[[], Commands] | None = None,
     ) -> None:
@@ -110,6 +116,7 @@ class Running:
         self.handler = handler
         self.held = held
         self._leases = leases
+        self._lines = lines
         self._commands = commands
         self._loop: asyncio.AbstractEventLoop | None = None
         self.loss: Loss | None = None
@@ -117,6 +124,7 @@ class Running:
         self.given_back = False
         self.in_thread = False
         self.told = False
+        self.killed = False
         self.child: Child | None = None
         self.started = False
         self.stop_seen_at: float | None = None
@@ -146,6 +154,15 @@ class Running:
         """Notes that the job moved; False if its lease is gone."""
         return self._leases.progressed(self.job.lease, progress)
 
+    def said(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Keeps a line that the handler logged; what it has left behind when its run ended speaks for nobody."""
+        if self.held.ended_at is None:
+            self._lines.say(self.job.lease, level, event, fields)
+
+    def said_by_child(self, said: Said) -> None:
+        """Keeps a line that the handler logged in a child process."""
+        self._lines.keep(LogLine(self.job.lease, said.number, said.said_at, said.level, said.event, said.fields))
+
     def commands(self) -> Commands:
         """Who runs commands for the handler."""
         if self._commands is None:
@@ -156,7 +173,7 @@ class Running:
         """Runs a coroutine in the worker's loop, from the handler's thread."""
         if not self.in_thread or self._loop is None:
             work.close()
-            raise SettingsError("ctx.run_sync is for handlers in threads: `await ctx.run(…)` in an async one.")
+            raise SettingsError(ONLY_IN_A_THREAD)
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         while True:
             try:
@@ -179,6 +196,10 @@ class Running:
         """Renews the lease no more, because the handler writes the job's end; False if it may not."""
         return not self.must_stop() and self._leases.close(self.job.lease)
 
+    def takes(self, finish: Finish) -> bool:
+        """Nothing: the queue is in the database."""
+        return False
+
     def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
         """Notes that the handler has written the job's success."""
         before = self.written or Written()
@@ -199,10 +220,14 @@ class Running:
                 # What then is left of the lease is for the kill itself.
                 left_s = max(0.0, self.held.deadline - self.stop_seen_at)
                 grace_s = min(self.kill_after_s, max(left_s / 2, left_s - KILL_GRACE_S))
-                asyncio.get_running_loop().call_later(grace_s, self.child.kill)
+                asyncio.get_running_loop().call_later(grace_s, self._kill, self.child)
             return
         if self.task is not None and not self.in_thread:
             self.task.cancel()
+
+    def _kill(self, child: Child) -> None:
+        self.killed = self.killed or (self.child is child and child.alive)
+        child.kill()
 
     async def call(self, payload: Any, *, variables: Variables, threads: Executor, waits: Callable[[], None]) -> Any:
         """Runs the handler and returns what it returned.
@@ -243,28 +268,52 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     """
     child = await children.take()
     running.child = child
+    telling: asyncio.Task[None] | None = None
     try:
         target = target_of(running.handler.function)
         job = running.job if running.span is None else structs.replace(running.job, trace=running.span.traceparent)
-        await child.send(frame(run_message(job, target, schema=running.schema)))
+        order = run_message(job, target, deadline=running.held.deadline, schema=running.schema)
+        await child.send(frame(order))
+        telling = asyncio.create_task(_tell_deadlines(running.held, child))
         while True:
             for message in await child.messages():
                 if isinstance(message, Moved):
                     running.progressed(message.progress)
+                elif isinstance(message, Said):
+                    running.said_by_child(message)
                 elif isinstance(message, Closing):
                     running.closing()
                 elif isinstance(message, Ended):
                     return message
+    except ChildDied:
+        # If nobody killed it, and its lease is over, it has kept that lease itself.
+        running.held.guarded = not running.killed and lease_clock() >= running.held.deadline
+        running.killed = running.killed or running.held.guarded
+        raise
     except asyncio.CancelledError:
         # Its task ends, so nobody would see to the child any more.
+        running.killed = True
         child.kill()
         raise
     finally:
+        if telling is not None:
+            telling.cancel()
         running.child = None
         if running.stop_seen_at is not None:
             # A kill may be on its way, and must not meet the next job.
             child.kill()
         await children.give_back(child)
+
+
+async def _tell_deadlines(held: Held, child: Child) -> None:
+    """Tells a child of each extension of its lease, soon after it was written."""
+    told = held.deadline
+    while True:
+        await asyncio.sleep(min(1.0, held.lease_s / 20))
+        # A lease that was lost is over, and the child is being stopped.
+        if held.deadline > told:
+            told = held.deadline
+            await child.send(frame(Until(told)))
 
 
 def target_of(function: Callable[..., Any]) -> Target:
@@ -320,4 +369,5 @@ class _Stepped:
             except BaseException as thrown:
                 step, value = self._coroutine.throw, thrown
             if lease_clock() >= self._held.deadline:
+                self._held.guarded = True
                 step, value, told = self._coroutine.throw, Stopped(), True

@@ -19,12 +19,15 @@ from rota.ids import BatchId, Holder, JobId
 from rota.io.postgres import Connection
 from rota.lease import Lease, Renewal
 from rota.queue import periodic
+from rota.queue.history import LOG_LINES_MAX, LOG_RUNS_KEPT, TRIES_KEPT, KeptLine, LogLine, Stopped, Try, TryEnd
 from rota.queue.io.fleet import Fleet
 from rota.queue.job import (
+    Answer,
     Ask,
     BatchStatus,
     ClaimedJob,
     Enqueued,
+    FailedJob,
     Finish,
     Full,
     JobFilter,
@@ -40,6 +43,7 @@ from rota.queue.job import (
 )
 from rota.queue.marks import Mark
 from rota.queue.payload import encode
+from rota.queue.retention import Keep, Pruned, Rule
 
 CANCEL_GRACE_S: Final = 30.0
 """How long a holder has to answer a cancel before the job ends without it."""
@@ -69,6 +73,7 @@ class Return(NamedTuple):
     progress: str | None
     keyed: bool
     afresh: bool = False
+    how: TryEnd | None = None
 
 
 class Store(Fleet):
@@ -187,6 +192,7 @@ class Store(Fleet):
             _unless([finish.result for finish in ends], None),
             _unless([finish.progress for finish in ends], None),
             now,
+            _unless([finish.how for finish in ends], None),
             conn=conn,
         )
 
@@ -254,7 +260,9 @@ class Store(Fleet):
         for per_s in {one.unstart_s for one in ordered if one.unstart_s is not None}:
             await self.unstart((one.lease for one in ordered if one.unstart_s == per_s), per_s=per_s)
         returns = [
-            Return(release.lease, False, release.wait_s, release.reason, release.progress, release.keyed)
+            Return(
+                release.lease, False, release.wait_s, release.reason, release.progress, release.keyed, how=release.how
+            )
             for release in ordered
         ]
         return await self._return(returns, now=now)
@@ -281,6 +289,8 @@ class Store(Fleet):
             _unless([entry.progress for entry in batch], None),
             _unless([entry.afresh for entry in batch], False),
             now,
+            _unless([entry.how for entry in batch], None),
+            TRIES_KEPT,
             # Within a transaction there is no second try: the whole of it is tried again.
             alone=len(batch) == 1 and conn is None,
             conn=conn,
@@ -435,10 +445,126 @@ class Store(Fleet):
         """Takes back what `wait` said."""
         await self._fetch("awake.sql", holder)
 
-    async def prune(self, *, keep_s: float, limit: int = 1000, now: datetime | None = None) -> int:
-        """Removes at most `limit` ended jobs that are older than `keep_s` seconds, and says how many."""
-        removed: int = (await self._fetch("prune.sql", keep_s, limit, now))[0]["removed"]
-        return removed
+    async def keep(self, rules: Sequence[Keep]) -> list[Keep]:
+        """Says how long the ended jobs of a program's kinds stay, where it is not as the settings say.
+
+        Args:
+            rules: one for each kind of the program.
+
+        Returns: the rules of all programs.
+        """
+        rows = await self._fetch(
+            "keep.sql",
+            [rule.kind for rule in rules],
+            [rule.keep_s for rule in rules],
+            [rule.keep_failed_s for rule in rules],
+        )
+        return [Keep(row["kind"], row["keep_s"], row["keep_failed_s"]) for row in rows]
+
+    async def prune(
+        self, rule: Rule, *, since: datetime | None = None, limit: int = 1000, now: datetime | None = None
+    ) -> Pruned:
+        """Removes at most `limit` ended jobs that have stayed as long as this rule says.
+
+        Args:
+            rule: which jobs, and how long they stay.
+            since: jobs that ended before are gone already.
+            limit: how many at most.
+            now: for tests.
+
+        Returns: how many were removed, and `before`: what ended before is gone if they were fewer than `limit`.
+        """
+        row = (
+            await self._fetch("prune.sql", rule.kind, list(rule.others), rule.failed, rule.keep_s, since, limit, now)
+        )[0]
+        return Pruned(row["removed"], row["before"])
+
+    async def tries(self, ids: Iterable[JobId], *, now: datetime | None = None) -> list[Try]:
+        """The tries that are kept of these jobs, by job and epoch; a job that simply succeeded has none."""
+        return [
+            Try(**{**row, "job_id": JobId(row["job_id"]), "ended": TryEnd(row["ended"])})
+            for row in await self._fetch("tries.sql", list(ids), now)
+        ]
+
+    async def stopped(
+        self, stops: Iterable[Stopped], *, holder: Holder, conn: Connection | None = None, now: datetime | None = None
+    ) -> dict[Lease, float]:
+        """Notes when this holder really stopped runs whose leases it had lost.
+
+        Returns: for each that was noted, how many seconds it ran beside runs by other holders. One that is missing
+            has been noted before, or its lease was not swept yet.
+        """
+        ordered = sorted(stops, key=lambda stop: stop.lease)
+        rows = await self._fetch(
+            "stopped.sql",
+            [stop.lease.job_id for stop in ordered],
+            [stop.lease.epoch for stop in ordered],
+            holder,
+            [stop.ago_s for stop in ordered],
+            now,
+            conn=conn,
+        )
+        return {Lease(JobId(row["id"]), row["epoch"]): row["overlap_s"] for row in rows}
+
+    async def overlap_s(self, *, now: datetime | None = None) -> float:
+        """How many seconds runs of one job by different holders have overlapped, in all that is kept: 0, or I2 is
+        broken."""
+        overlap_s: float = (await self._fetch("overlap.sql", now))[0]["overlap_s"]
+        return overlap_s
+
+    async def log(self, lines: Sequence[LogLine], *, clock: float, now: datetime | None = None) -> None:
+        """Keeps lines that handlers logged; `clock` is the lease clock of this moment."""
+        await self._fetch(
+            "log.sql",
+            [line.lease.job_id for line in lines],
+            [line.lease.epoch for line in lines],
+            [line.number for line in lines],
+            [max(0.0, clock - line.said_at) for line in lines],
+            [line.level for line in lines],
+            [line.event for line in lines],
+            [line.fields for line in lines],
+            LOG_RUNS_KEPT,
+            now,
+        )
+
+    async def logs(self, ids: Iterable[JobId], *, limit: int = LOG_LINES_MAX) -> list[KeptLine]:
+        """The lines that are kept of these jobs, of each the last `limit`, in the order in which they were said."""
+        return [
+            KeptLine(**{**row, "job_id": JobId(row["job_id"])})
+            for row in await self._fetch("logs.sql", list(ids), limit)
+        ]
+
+    async def results(self, ids: Iterable[JobId]) -> dict[JobId, Answer]:
+        """How these jobs stand; one that does not exist is missing."""
+        return {
+            JobId(row["id"]): Answer(State(row["state"]), row["result"], row["last_error"])
+            for row in await self._fetch("results.sql", list(ids))
+        }
+
+    async def failed_count(
+        self, *, kinds: Sequence[str] | None = None, since_s: float | None = None, now: datetime | None = None
+    ) -> dict[str, int]:
+        """How many failed jobs there are of each kind, of these kinds, that ended within so many seconds."""
+        rows = await self._fetch("failed_count.sql", None if kinds is None else list(kinds), since_s, now)
+        return {row["kind"]: row["count"] for row in rows}
+
+    async def failed(
+        self,
+        *,
+        kinds: Sequence[str] | None = None,
+        since_s: float | None = None,
+        above: JobId | None = None,
+        limit: int = 1000,
+        now: datetime | None = None,
+    ) -> list[FailedJob]:
+        """One page of failed jobs, by id; the next page is `above` the last id of this one."""
+        rows = await self._fetch("failed.sql", None if kinds is None else list(kinds), since_s, above, limit, now)
+        return [FailedJob(JobId(row["id"]), row["keyed"]) for row in rows]
+
+    async def retry_many(self, ids: Iterable[JobId], *, now: datetime | None = None) -> list[JobId]:
+        """Puts failed jobs back into the queue, but for those with a key, which `retry` takes one by one; the ids of
+        those that are queued now."""
+        return sorted(JobId(row["id"]) for row in await self._fetch("retry_many.sql", sorted(ids), now))
 
     async def page(
         self, wanted: JobFilter, *, limit: int, below: JobId | None = None, now: datetime | None = None
@@ -521,7 +647,7 @@ def one_end(finish: Finish, *, unless_cancelled: bool = False, now: datetime | N
     lease = finish.lease
     return (
         str(lease.job_id), lease.epoch, finish.outcome.value, finish.error, finish.result, finish.progress,
-        unless_cancelled, now,
+        unless_cancelled, now, None if finish.how is None else finish.how.value,
     )  # fmt: skip
 
 
@@ -536,7 +662,7 @@ def one_batch(batch_id: BatchId, *, jobs: int, then: NewJob | None, now: datetim
 def _returned(finish: Finish) -> Return:
     """The end of a try after which the job goes on."""
     again = finish.outcome is Outcome.AGAIN
-    return Return(finish.lease, True, finish.wait_s, finish.error, finish.progress, finish.keyed, again)
+    return Return(finish.lease, True, finish.wait_s, finish.error, finish.progress, finish.keyed, again, finish.how)
 
 
 def _unless(values: list[Any], usual: Any) -> list[Any] | None:

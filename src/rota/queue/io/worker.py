@@ -32,13 +32,17 @@ from rota.lease import Lease, Loss
 from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
+from rota.queue.history import TryEnd
 from rota.queue.io.claims import Claims
 from rota.queue.io.completer import PENDING_MAX, Completer, Write
 from rota.queue.io.crew import Crew
 from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, Heart, Last
+from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.metering import Metering
+from rota.queue.io.pruner import Pruner
 from rota.queue.io.registry import Registry
+from rota.queue.io.stops import Stops
 from rota.queue.io.store import BATCHES_MAX, Store
 from rota.queue.io.wakeup import Wakeup
 from rota.queue.io.watch import Watch
@@ -57,8 +61,6 @@ ROOM_S: Final = 0.002
 """How long a freed slot waits for others before a claim, where more is due: about as long as a claim takes."""
 GC_THRESHOLD: Final = (50_000, 20, 20)
 """Objects between collections: a batch of a thousand jobs makes tens of thousands, and keeps none."""
-PRUNE_EVERY_S: Final = 60.0
-PRUNE_BATCH: Final = 5000
 BATCHES_EVERY_S: Final = 15.0
 """How often each worker looks for batches that nobody has closed."""
 CANCEL_MARGIN_S: Final = 5.0
@@ -78,6 +80,7 @@ class WorkerOptions:
     poll_s: float = 1.0
     stop_grace_s: float = 25.0
     keep_s: float = 7 * 86_400.0
+    keep_failed_s: float = 7 * 86_400.0
     job_pool_size: int = 6
     cancel_grace_s: float = 10.0
     ends_process: bool = False
@@ -101,6 +104,12 @@ class Worker:
         options: limits and waits.
         random: for jitter.
         commands: gives whoever runs commands for the handlers; None where nobody does.
+
+    Attributes:
+        holder: the name under which this worker leases jobs.
+        ready: set once the worker has looked for work.
+        ends: how many tries ended how that did not end by themselves: stopped, killed, snoozed, yielded.
+        stops: says when lost runs really stopped; `overlap_seconds_total` has to stay 0.
     """
 
     def __init__(
@@ -130,11 +139,14 @@ class Worker:
         )  # fmt: skip
         self._registry = Registry(self._store, server, random=self._random)
         self._leases = GuardedBook()
+        self._lines = JobLines(self._store, random=self._random)
+        self.stops = Stops(self._store, holder=self.holder, overlapped=self._on_overlap)
+        self.ends: Counter[TryEnd] = Counter()
         self._metering = self._options.metering
         self._crew = Crew(
-            handlers, leases=self._leases, random=self._random, store=self._store,
+            handlers, leases=self._leases, lines=self._lines, random=self._random, store=self._store,
             cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended, metering=self._metering,
-            commands=commands,
+            commands=commands, lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
         )  # fmt: skip
         self._ending: dict[JobId, str] = {}
         """The kinds of jobs whose ends are on their way to the database."""
@@ -152,7 +164,6 @@ class Worker:
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self.ready = asyncio.Event()
-        """Set once the worker has looked for work."""
 
     def stop(self, *, now: bool = False) -> None:
         """Asks the worker to stop: it claims nothing new, waits for what runs, and gives back what does not end in
@@ -186,12 +197,18 @@ class Worker:
         )
         heart.start()
         completing = asyncio.create_task(self._completer.run())
+        pruner = Pruner(
+            self._store, [handler.kind for handler in self._handlers.values()],
+            keep_s=self._options.keep_s, keep_failed_s=self._options.keep_failed_s, random=self._random,
+        )  # fmt: skip
         claiming = asyncio.create_task(self._supervised("claim", self._claim_loop))
         loops = [
             claiming,
             asyncio.create_task(self._supervised("look", self._look_loop)),
-            asyncio.create_task(self._supervised("prune", self._prune_loop)),
+            asyncio.create_task(self._supervised("prune", pruner.run)),
             asyncio.create_task(self._supervised("batches", self._batches_loop)),
+            asyncio.create_task(self._lines.run()),
+            asyncio.create_task(self.stops.run()),
         ]
         if self._target.pooler == "none":
             wakeup = Wakeup(self._target, heard=self._on_heard, connected=self._kick_all, random=self._random)
@@ -215,6 +232,8 @@ class Worker:
             await asyncio.to_thread(heart.stop_beating)
             with contextlib.suppress(RotaError, TimeoutError):
                 async with asyncio.timeout(2):
+                    await self._lines.write()
+                    await self.stops.say()
                     await self._store.awake(self.holder)
                     await self._registry.leave()
             await self._database.stop()
@@ -416,15 +435,6 @@ class Worker:
                 log.warning("lease ran out", state=swept.state.value, **facts)
         self._kick_all()
 
-    async def _prune_loop(self, backoff: Backoff) -> None:
-        while True:
-            await asyncio.sleep(PRUNE_EVERY_S * (0.5 + self._random.random()))
-            removed = PRUNE_BATCH
-            while removed >= PRUNE_BATCH:
-                removed = await self._store.prune(keep_s=self._options.keep_s, limit=PRUNE_BATCH)
-                removed = max(removed, await self._store.prune_batches(keep_s=self._options.keep_s, limit=PRUNE_BATCH))
-                backoff.reset()
-
     async def _batches_loop(self, backoff: Backoff) -> None:
         """Closes batches whose last job ended with the process that ran it."""
         while True:
@@ -452,8 +462,9 @@ class Worker:
                 self._kick_soon()
 
     def _on_written(self, written: list[tuple[Write, State | None]]) -> None:
-        self._leases.drop([write.lease for write, _ in written])
         for write, state in written:
+            if write.how is not None:
+                self.ends[write.how] += 1
             kind = self._ending.pop(write.lease.job_id, "")
             if state is State.FAILED and isinstance(write, Finish):
                 self._count_failure(kind)
@@ -465,6 +476,10 @@ class Worker:
                     "job lost its lease to another server; stopped here",
                     job_id=str(write.lease.job_id), kind=kind, epoch=write.lease.epoch,
                 )  # fmt: skip
+                ended_at = self._leases.ended_at(write.lease)
+                if ended_at is not None:
+                    self.stops.add(write.lease, stopped_at=ended_at)
+        self._leases.drop([write.lease for write, _ in written])
         # A lease counts until its end is written: only now may another job of such a kind start.
         self._more.update(self._after_ends)
         if not self._completer.waiting:
@@ -475,6 +490,10 @@ class Worker:
     def _count_failure(self, kind: str) -> None:
         if self._metering is not None:
             self._metering.meters.failed(kind)
+
+    def _on_overlap(self, overlap_s: float) -> None:
+        if self._metering is not None:
+            self._metering.meters.overlap_s += overlap_s
 
     # Stopping
 

@@ -155,6 +155,8 @@ class SlotClient:
             site.legacy = None
             site.pool = Pool(self._random, connections_max=self._options.connections_max)
         self._demand = Demand()
+        # It may be started again in another event loop.
+        self._wake, self._tick_at = asyncio.Event(), None
 
     # Calls
 
@@ -422,7 +424,11 @@ class SlotClient:
             self._numbers += 1
             number = self._numbers
             site.legacy = LegacyLink(
-                number, site.address, token=self._options.token, heard=lambda said: self._hear(number, said)
+                number,
+                site.address,
+                token=self._options.token,
+                tls=self._options.tls,
+                heard=lambda said: self._hear(number, said),
             )
             self._opening = asyncio.get_running_loop().create_task(self._announce_legacy(site, site.legacy))
         self._changed()
@@ -450,16 +456,22 @@ class SlotClient:
                 self._wake.clear()
                 continue
             self._tick_at = None
-            for job_id in self._demand.waiting():
-                # The wait is limited, so it counts as going on: a lease does not run out in line.
-                self._runs[job_id].call.moved()
-            self._tell(demands.Ticked())
-            for site in self._sites:
-                self._tell_pool(site, pools.Ticked(self._demand.waiting_since(site.number)))
-            if (due_at := self._demand.due_at) is not None:
-                self._tick_by(min(due_at, lease_clock() + pools.TICK_S))
-            elif self._demand.waiting():
+            try:
+                self._tick_now()
+            except Exception:
+                log.exception("a tick of the exec calls failed; the next one follows")
                 self._tick_by(lease_clock() + pools.TICK_S)
+
+    def _tick_now(self) -> None:
+        for job_id in self._demand.waiting():
+            # The wait is limited, so it counts as going on: a lease does not run out in line.
+            self._runs[job_id].call.moved()
+        self._tell(demands.Ticked())
+        for site in self._sites:
+            self._tell_pool(site, pools.Ticked(self._demand.waiting_since(site.number)))
+        if self._demand.waiting():
+            next_at = lease_clock() + pools.TICK_S
+            self._tick_by(next_at if self._demand.due_at is None else min(self._demand.due_at, next_at))
 
     def _tick_by(self, at: float) -> None:
         if self._tick_at is None or at < self._tick_at:

@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from itertools import count
+from math import inf
 from typing import Protocol
 
 from rota.io.log import get_logger
@@ -85,7 +86,7 @@ class Exchange:
         self._events: deque[Event] = deque()
         self._handling = False
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0  # kept here: uvloop's handle of a time that has come already does not tell it
+        self._timer_at = inf  # kept here: uvloop's handle of a time that has come already does not tell it
 
     def join(self, link: Link, *, weight: int = 1, counts: bool = True) -> int:
         """A client came. Returns: its number, for all that it says."""
@@ -139,7 +140,8 @@ class Exchange:
                     self._do(command)
         finally:
             self._handling = False
-        self._set_timer()
+        if self.broker.due_by < self._timer_at:
+            self._set_timer()
 
     def _do(self, command: Command) -> None:
         match command:
@@ -165,13 +167,14 @@ class Exchange:
             link.deliver(message)
 
     def _set_timer(self) -> None:
-        at = self.broker.next_at()
-        if at is None or (self._timer is not None and self._timer_at <= at):
-            return  # a timer that is early finds nothing to do, and is set again
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at = self._loop.call_at(at, self._tick), at
+        at = self.broker.due_by
+        if at < self._timer_at:  # one that is early finds nothing to do, and is set again
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer, self._timer_at = self._loop.call_at(at, self._tick), at
 
     def _tick(self) -> None:
-        self._timer = None
+        self._timer, self._timer_at = None, inf
         self._happened(Tick())
+        self.broker.next_at()
+        self._set_timer()

@@ -3,12 +3,14 @@
 What stands in the broker is read when it is asked for; what happens is counted when it happens.
 """
 
-from collections import Counter as Counts
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rota.slots.broker import Broker
@@ -21,37 +23,75 @@ PRIORITIES_MAX: Final = 20
 each would be a series of its own."""
 
 
-class Figures:
+class Spread:
+    """A histogram that costs next to nothing to count in."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """One more."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def add_to(self, family: HistogramMetricFamily, labels: list[str]) -> None:
+        """Tells it to Prometheus, whose buckets hold all that is less as well."""
+        names = [*map(str, self._bounds), "+Inf"]
+        family.add_metric(labels, list(zip(names, accumulate(self._counts), strict=True)), self._sum)
+
+
+class Figures(Collector):
     """The counters of one exec server."""
 
     def __init__(self, broker: Broker) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Standing(broker))
-        self._grants = Histogram(
-            "rota_slots_grant_seconds", "From WANT to OFFER.", ["service"],
-            buckets=GRANT_BUCKETS_S, registry=self._registry,
-        )  # fmt: skip
-        self._runs = Histogram(
-            "rota_slots_run_seconds", "How long commands ran.", ["service", "ended_by"],
-            buckets=RUN_BUCKETS_S, registry=self._registry,
-        )  # fmt: skip
-        self._bytes = Counter(
-            "rota_slots_bytes", "Bytes of commands' stdin and stdout.", ["service", "stream"], registry=self._registry
-        )
-        # Looking a series up by its labels takes longer than counting in it.
-        self._grants_of = {service: self._grants.labels(service) for service in broker.rules.services}
+        self._registry.register(self)
+        self._grants: dict[str, Spread] = {}
+        self._runs: dict[tuple[str, str], Spread] = {}
+        self._bytes: Counter[tuple[str, str]] = Counter()
 
     def dealt(self, service: str, waited_s: float) -> None:
         """A slot was offered."""
-        self._grants_of[service].observe(waited_s)
+        spread = self._grants.get(service)
+        if spread is None:
+            spread = self._grants[service] = Spread(GRANT_BUCKETS_S)
+        spread.observe(waited_s)
 
     def ended(self, service: str, receipt: Receipt) -> None:
         """A command ended."""
-        self._runs.labels(service, receipt.ended_by).observe(receipt.duration_s)
+        key = service, str(receipt.ended_by)
+        spread = self._runs.get(key)
+        if spread is None:
+            spread = self._runs[key] = Spread(RUN_BUCKETS_S)
+        spread.observe(receipt.duration_s)
         if receipt.bytes_in:
-            self._bytes.labels(service, "stdin").inc(receipt.bytes_in)
+            self._bytes[service, "stdin"] += receipt.bytes_in
         if receipt.bytes_out:
-            self._bytes.labels(service, "stdout").inc(receipt.bytes_out)
+            self._bytes[service, "stdout"] += receipt.bytes_out
+
+    def describe(self) -> list[Metric]:
+        """Nothing beforehand: which services run is only known when it is asked for."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """What was counted."""
+        grants = HistogramMetricFamily("rota_slots_grant_seconds", "From WANT to OFFER.", labels=["service"])
+        for service, spread in self._grants.items():
+            spread.add_to(grants, [service])
+        runs = HistogramMetricFamily("rota_slots_run_seconds", "How long commands ran.", labels=["service", "ended_by"])
+        for key, spread in self._runs.items():
+            spread.add_to(runs, list(key))
+        moved = CounterMetricFamily(
+            "rota_slots_bytes", "Bytes of commands' stdin and stdout.", labels=["service", "stream"]
+        )
+        for key, count in self._bytes.items():
+            moved.add_metric(list(key), count)
+        yield from (grants, runs, moved)
 
     def text(self) -> bytes:
         """All of it in Prometheus's text format."""
@@ -75,7 +115,7 @@ class _Standing(Collector):
         for name, group in broker.groups.items():
             slots.add_metric([name], group.ledger.processes)
             in_use.add_metric([name], group.ledger.in_use)
-            counts: Counts[int] = Counts()
+            counts: Counter[int] = Counter()
             lowest = 0
             for number, line in enumerate(group.book.lines):
                 lowest = line.priority if number < PRIORITIES_MAX else lowest

@@ -10,6 +10,7 @@ Spec: slot broker, "Failure matrix" (old execserver) and "Migration".
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from typing import Final
@@ -49,17 +50,25 @@ class LegacyLink:
         number: names it in this process.
         address: where to.
         token: the shared token, or None.
+        tls: for `https`; None uses the system's certificates.
         heard: told what an exec server would have said.
     """
 
     def __init__(
-        self, number: int, address: Address, *, token: str | None, heard: Callable[[ServerMessage], None]
+        self,
+        number: int,
+        address: Address,
+        *,
+        token: str | None,
+        tls: ssl.SSLContext | None,
+        heard: Callable[[ServerMessage], None],
     ) -> None:
         self.number = number
         self.local_host = "127.0.0.1"
         self.frame_bytes_max = READ_BYTES
         self._address = address
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._tls = tls
         self._heard = heard
         self._wants: dict[str, Want] = {}
         self._polls: dict[str, asyncio.Task[None]] = {}
@@ -118,7 +127,9 @@ class LegacyLink:
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_S), auto_decompress=False
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_S),
+                auto_decompress=False,
+                connector=aiohttp.TCPConnector(ssl=self._tls or True),
             )
         return self._session
 

@@ -16,6 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
 
 from rota.errors import ProtocolError
+from rota.io.log import get_logger
 from rota.slots.address import Address
 from rota.slots.messages import FRAME_BYTES_MAX, ClientMessage, Hello, ServerMessage, encode, from_server
 
@@ -28,10 +29,13 @@ PING_TIMEOUT_S: Final = 10.0
 """Together: how long a peer may be silent before the link counts as broken (S39)."""
 TAKES_BYTES_MAX: Final = 8 * 1024 * 1024
 """The largest frame that is taken from an exec server; an OVERVIEW of a full want-book stays far below it."""
-OUTBOX_MAX: Final = 20_000
-"""Frames that may wait to be sent. An exec server that takes nothing more for so long is given up."""
+OUTBOX_MAX: Final = 100_000
+"""Frames that may wait to be sent: twice the wants that an exec server keeps. One that takes no more is given up."""
 NO_BROKER: Final = frozenset({403, 404, 405, 426, 501})
 """What servers without such a route say to a websocket. One with a broker says 401 where the token is wrong."""
+
+
+log = get_logger("rota.exec")
 
 
 class Link(Protocol):
@@ -120,6 +124,9 @@ class SocketLink:
             how = f"it did not greet within {OPEN_TIMEOUT_S:g} s"
         except (OSError, WebSocketException) as error:
             how = str(error) or type(error).__name__
+        except Exception as error:
+            log.exception("a connection to an exec server failed", address=self.address.shown)
+            how = repr(error)
         except asyncio.CancelledError:
             how = f"it took no frame while {OUTBOX_MAX:,} waited"
         ended, self._ended = self._ended, _ignored
@@ -129,7 +136,8 @@ class SocketLink:
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         async with asyncio.timeout(OPEN_TIMEOUT_S):
             socket = await connect(
-                self.address.broker_url, additional_headers=headers, ssl=self._tls if self.address.tls else None,
+                self.address.broker_url, additional_headers=headers,
+                ssl=(self._tls or True) if self.address.tls else None,
                 compression=None, proxy=None, max_size=TAKES_BYTES_MAX, user_agent_header=None,
                 ping_interval=PING_EVERY_S, ping_timeout=PING_TIMEOUT_S,
                 open_timeout=None, close_timeout=CLOSE_TIMEOUT_S,

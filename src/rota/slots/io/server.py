@@ -22,6 +22,7 @@ from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rota.errors import ProtocolError, SettingsError
@@ -191,7 +192,7 @@ class ExecServer:
         more = self._routes(self) if self._routes is not None else ()
         return Starlette(
             routes=[
-                WebSocketRoute("/broker", self._broker_session),
+                WebSocketRoute("/broker", _Endpoint(self._broker_session)),
                 Route("/healthz", _healthy),
                 Route("/readyz", self._ready),
                 Route("/metrics", self._guarded(lambda: Response(figures.text(), media_type="text/plain"))),
@@ -229,7 +230,8 @@ class ExecServer:
         found = view.overview(self.broker, asyncio.get_running_loop().time())
         return Response(msgspec.json.encode(found), media_type="application/json")
 
-    async def _broker_session(self, websocket: WebSocket) -> None:
+    async def _broker_session(self, scope: Scope, receive: Receive, send: Send) -> None:
+        websocket = WebSocket(scope, receive, send)
         refusal = self.refusal(websocket)
         if refusal is None and len(self._sessions) >= CLIENTS_MAX:
             refusal = PlainTextResponse("Too many clients are connected; try again later.\n", 503)
@@ -241,22 +243,39 @@ class ExecServer:
         assert session is not None, "a session is a task"
         self._sessions.add(session)
         try:
-            await _Session(websocket, self.exchange, self._listen.outbox_bytes_max).run()
+            await _Session(websocket, receive, send, self.exchange, self._listen.outbox_bytes_max).run()
         finally:
             self._sessions.discard(session)
+
+
+class _Endpoint:
+    """A route that is given the connection as it is. Starlette's own wrapper looks at each frame twice."""
+
+    def __init__(self, session: ASGIApp) -> None:
+        self._session = session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._session(scope, receive, send)
 
 
 class _Session:
     """One client's websocket: what it says goes to the exchange, what it is told goes through its outbox."""
 
-    def __init__(self, websocket: WebSocket, exchange: Exchange, outbox_bytes_max: int) -> None:
+    def __init__(
+        self, websocket: WebSocket, receive: Receive, send: Send, exchange: Exchange, outbox_bytes_max: int
+    ) -> None:
         self._websocket = websocket
+        self._receive = receive
+        self._send = send
         self._exchange = exchange
-        self._outbox = Outbox(websocket.send_text, asyncio.get_running_loop().time, bytes_max=outbox_bytes_max)
+        self._outbox = Outbox(self._write, asyncio.get_running_loop().time, bytes_max=outbox_bytes_max)
         self._closing: tuple[int, str] | None = None
 
     def deliver(self, message: ServerMessage) -> None:
         self._outbox.put(encode(message).decode())
+
+    async def _write(self, frame: str) -> None:
+        await self._send({"type": "websocket.send", "text": frame})
 
     def close(self, code: int, reason: str) -> None:
         if self._closing is None:
@@ -288,7 +307,7 @@ class _Session:
                 await self._websocket.close(*self._closing)
 
     async def _read(self, number: int) -> None:
-        receive, exchange = self._websocket.receive, self._exchange
+        receive, exchange = self._receive, self._exchange
         in_a_row = 0
         while True:
             event = await receive()

@@ -10,5 +10,5 @@ from rota.contrib.django.operations import RotaStep
 class Migration(migrations.Migration):
     """The next."""
 
-    dependencies: ClassVar[list[Any]] = [("rota", "0002_flow")]
+    dependencies: ClassVar[list[Any]] = [("rota", "0003_tries")]
     operations: ClassVar[list[Any]] = [RotaStep(4)]

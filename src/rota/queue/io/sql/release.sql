@@ -3,27 +3,30 @@
 -- Fenced by epoch (I3). A returned job whose queued-scope twin already waits ends done: the twin does the work.
 -- Parameters: $1 ids uuid[] (ascending), $2 epochs bigint[], $3 counted boolean[] (null: none), $4 waits_s float8[]
 --   (null: keep run_after and with it the place in line), $5 reasons text[] (null: keep last_error),
---   $6 progress jsonb[] (null: keep it), $7 afresh boolean[] (null: none): tries at 0 and no last_error,
---   $8 now timestamptz or null.
+--   $6 progress jsonb[] (null: keep it), $7 afresh boolean[] (null: none): tries at 0, no last_error, and no try to keep,
+--   $8 now timestamptz or null, $9 how the tries ended text[] (null: retry or, where it does not count, given_back),
+--   $10 tries kept of a job integer.
 -- Rows: id, state, batch_id of each job that was written; one that does not come back was refused: its lease is lost.
 -- Locks: the rows, in the order of the ids, as renew and finish take them.
 -- Index: open_jobs_pkey, one look for each id whatever the statistics say (BETWEEN: see finish.sql);
---   open_jobs_queued_key for a twin.
+--   open_jobs_queued_key for a twin; tries_pkey.
 WITH given AS MATERIALIZED (
     SELECT g.id, g.epoch, CASE WHEN g.counted THEN 0 ELSE 1 END AS uncounted, g.wait_s, g.reason, g.progress AS moved,
+           coalesce(g.how, CASE WHEN g.counted THEN 'retry' ELSE 'given_back' END) AS how,
            coalesce(g.afresh, false) AS afresh, coalesce($8::timestamptz, now()) AS now
     FROM unnest($1::uuid[], $2::bigint[], $3::boolean[], $4::double precision[], $5::text[], $6::jsonb[],
-                $7::boolean[])
-         AS g(id, epoch, counted, wait_s, reason, progress, afresh)
+                $7::boolean[], $9::text[])
+         AS g(id, epoch, counted, wait_s, reason, progress, afresh, how)
 ), held AS MATERIALIZED (
-    SELECT given.*, locked.batch_id,
+    SELECT given.*, locked.batch_id, locked.started_at, locked.heartbeat_at, locked.leased_by,
            CASE WHEN locked.cancel_asked_at IS NOT NULL THEN 'cancelled'
                 WHEN EXISTS (SELECT FROM :"schema".open_jobs AS twin
                              WHERE locked.dedupe_scope = 'queued' AND twin.dedupe_scope = 'queued'
                                AND twin.state = 'queued' AND twin.dedupe_key = locked.dedupe_key) THEN 'done'
                 ELSE 'queued' END AS next_state
     FROM given CROSS JOIN LATERAL (
-        SELECT o.dedupe_scope, o.dedupe_key, o.cancel_asked_at, o.batch_id FROM :"schema".open_jobs AS o
+        SELECT o.dedupe_scope, o.dedupe_key, o.cancel_asked_at, o.batch_id, o.started_at, o.heartbeat_at, o.leased_by
+        FROM :"schema".open_jobs AS o
         WHERE o.id = given.id AND o.lease_epoch = given.epoch AND o.state || '' = 'leased'
         FOR UPDATE
     ) AS locked
@@ -51,5 +54,13 @@ WITH given AS MATERIALIZED (
         progress = coalesce(held.moved, j.progress)
     FROM held
     WHERE j.id BETWEEN held.id AND held.id AND held.next_state = 'queued'
+), tried AS (
+    INSERT INTO :"schema".tries (job_id, epoch, started_at, progress_at, ended_at, holder, ended, error)
+    SELECT id, epoch, started_at, heartbeat_at, now, leased_by, how, reason FROM held
+    WHERE NOT held.afresh AND held.started_at IS NOT NULL
+), forgotten AS (
+    -- A job that yields and snoozes for years leaves no more than its last runs.
+    DELETE FROM :"schema".tries AS t USING held
+    WHERE t.job_id BETWEEN held.id AND held.id AND t.epoch <= held.epoch - $10
 )
 SELECT held.id, held.next_state AS state, held.batch_id FROM held

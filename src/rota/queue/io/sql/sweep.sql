@@ -13,21 +13,22 @@ WITH clock AS MATERIALIZED (
     SELECT coalesce($4::timestamptz, now()) AS now
 ), ran_out AS MATERIALIZED (
     SELECT o.id, o.kind, o.lease_epoch, o.leased_by, o.tries, o.max_tries, o.lease_until, o.cancel_asked_at,
-           o.last_error, o.dedupe_scope, o.dedupe_key, o.batch_id
+           o.last_error, o.dedupe_scope, o.dedupe_key, o.started_at, o.heartbeat_at, o.batch_id
     FROM :"schema".open_jobs AS o
     WHERE o.state = 'leased' AND o.lease_until < (SELECT clock.now FROM clock)
       AND ($3::uuid IS NULL OR o.id = $3)
     ORDER BY o.lease_until LIMIT $1 FOR UPDATE SKIP LOCKED
 ), unanswered AS MATERIALIZED (
     SELECT o.id, o.kind, o.lease_epoch, o.leased_by, o.tries, o.max_tries, o.lease_until, o.cancel_asked_at,
-           o.last_error, o.dedupe_scope, o.dedupe_key, o.batch_id
+           o.last_error, o.dedupe_scope, o.dedupe_key, o.started_at, o.heartbeat_at, o.batch_id
     FROM :"schema".open_jobs AS o
     WHERE o.state || '' = 'leased' AND o.cancel_asked_at IS NOT NULL
       AND o.cancel_asked_at < (SELECT clock.now FROM clock) - make_interval(secs => $2)
       AND ($3::uuid IS NULL OR o.id = $3)
     LIMIT $1 FOR UPDATE SKIP LOCKED
 ), over AS MATERIALIZED (
-    SELECT o.id, o.kind, o.lease_epoch, o.leased_by, o.tries, o.batch_id, clock.now,
+    SELECT o.id, o.kind, o.lease_epoch, o.leased_by, o.tries, o.lease_until, o.started_at, o.heartbeat_at, o.batch_id,
+           clock.now,
            CASE WHEN $3 IS NULL AND o.dedupe_scope = 'queued' THEN 'leased'
                 WHEN o.cancel_asked_at IS NOT NULL THEN 'cancelled'
                 WHEN o.tries >= coalesce(o.max_tries, 1) THEN 'failed'
@@ -61,6 +62,10 @@ WITH clock AS MATERIALIZED (
     SET state = 'queued', lease_until = NULL, last_error = over.error
     FROM over
     WHERE j.id BETWEEN over.id AND over.id AND over.next_state = 'queued'
+), tried AS (
+    INSERT INTO :"schema".tries (job_id, epoch, started_at, progress_at, ended_at, holder, ended, error)
+    SELECT id, lease_epoch, started_at, heartbeat_at, least(lease_until, now), leased_by, 'lost', error
+    FROM over WHERE next_state <> 'leased' AND started_at IS NOT NULL
 )
 SELECT over.id, over.kind, over.lease_epoch AS epoch, over.leased_by AS holder, over.next_state AS state, over.tries,
        over.batch_id
