@@ -25,6 +25,8 @@
     │   └── ExecLost         the connection to its exec server broke while it ran
     ├── RunnerError          this machine could not be paired, or its gateway refuses it; says what to do
     ├── BatchNotFound        no batch has this id
+    ├── DeviceNotFound       no paired device has this id
+    ├── PairingError         a device was not paired; `code` says why
     ├── JobEnded             a job whose result was waited for has none
     │   ├── JobFailed        it failed or expired; says why
     │   └── JobCancelled     somebody wanted it to end
@@ -206,6 +208,18 @@ class ArgvNotAllowed(RotaError):
         self.argument = _QUERY.sub(r"\1?…", argument)
         self.reason = _QUERY.sub(r"\1?…", reason)
         super().__init__(f"{self.argument}: {self.reason}.")
+
+
+class DeviceNotFound(RotaError):
+    """No paired device has this id, or it is revoked."""
+
+
+class PairingError(RotaError):
+    """A device was not paired. `code` is the word for it: invalid_code, wrong, used, expired, locked or try_again."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class LeaseLost(RotaError):
