@@ -107,7 +107,9 @@ async def test_a_film_is_staged_probed_cut_read_and_published(stand: Stand, film
     )
     assert isinstance(probed, ops.FfprobeResult) and probed.exit_code == 0
     assert '"nb_streams": 2' in probed.stdout and str(stand.folder) not in probed.stdout
-    cut = await stand.ask("ffmpeg", argv=["-ss", "1", "-i", "in/film.mp4", "-t", "1", "-c:v", "mpeg4", "out/cut.mp4"], timeoutSec=30)
+    cut = await stand.ask(
+        "ffmpeg", argv=["-ss", "1", "-i", "in/film.mp4", "-t", "1", "-c:v", "mpeg4", "out/cut.mp4"], timeoutSec=30
+    )
     assert isinstance(cut, ops.FfmpegResult) and cut.exit_code == 0, cut
     assert cut.stderr_tail.isprintable() or "\n" in cut.stderr_tail
     assert (1.0, None) in stand.progress and all(told is None or 0 <= told <= 1 for told, _ in stand.progress)
@@ -115,9 +117,7 @@ async def test_a_film_is_staged_probed_cut_read_and_published(stand: Stand, film
     assert isinstance(stat, ops.StatResult) and stat.exists and stat.bytes > 1000
     assert await stand.ask("stat", path="out/none.mp4") == ops.StatResult(exists=False, bytes=0)
     url = await stand.store.mint_put("runner-staging/1/2", content_type="video/mp4")
-    published = await stand.ask(
-        "publish", path="out/cut.mp4", putUrl=url, maxBytes=stat.bytes, contentType="video/mp4"
-    )
+    published = await stand.ask("publish", path="out/cut.mp4", putUrl=url, maxBytes=stat.bytes, contentType="video/mp4")
     content = (stand.folder / "out/cut.mp4").read_bytes()
     assert published == ops.Moved(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
     assert b"".join([chunk async for chunk in stand.store.read("runner-staging/1/2")]) == content
@@ -135,7 +135,12 @@ async def test_argv_is_judged_here(stand: Stand, film: bytes) -> None:
     error = await stand.fails("ffmpeg", "argv_not_allowed", argv=["-i", "http://x.invalid/", "o.mp4"], timeoutSec=30)
     assert not error.retryable
     await stand.fails("ffprobe", "argv_not_allowed", argv=["/etc/passwd"], timeoutSec=30)
-    await stand.fails("ffmpeg", "argv_not_allowed", argv=["-i", "in.mp4"] + ["-metadata", "a=" + "b" * 90_000] * 9 + ["o.mp4"], timeoutSec=30)
+    await stand.fails(
+        "ffmpeg",
+        "argv_not_allowed",
+        argv=["-i", "in.mp4"] + ["-metadata", "a=" + "b" * 90_000] * 9 + ["o.mp4"],
+        timeoutSec=30,
+    )
     assert stand.files() == ["in.mp4"]
 
 
@@ -152,7 +157,9 @@ async def test_a_run_that_fails_leaves_no_output(stand: Stand, film: bytes) -> N
 async def test_a_long_run_is_ended_with_its_tree(stand: Stand, film: bytes, how: str) -> None:
     stand.put("in.mp4", film)
     argv = ["-re", "-stream_loop", "1000", "-i", "in.mp4", "-c", "copy", "long.mkv"]
-    asked = asyncio.create_task(stand.ask("ffmpeg", argv=argv, timeoutSec=2 if how == "timeout" else 600, timeout_s=600))
+    asked = asyncio.create_task(
+        stand.ask("ffmpeg", argv=argv, timeoutSec=2 if how == "timeout" else 600, timeout_s=600)
+    )
     if how == "cancelled":
         await eventually(lambda: any(told for _, told in stand.progress))
         assert of_session(stand.folder)
@@ -257,7 +264,18 @@ async def test_S78_what_is_no_file_is_refused_at_once(stand: Stand, tmp_path: Pa
     here = os.open(stand.folder, os.O_RDONLY)
     listening.bind(f"/proc/self/fd/{here}/socket")
     url = await stand.store.mint_put("runner-staging/1/1")
-    for name in ("fifo", "socket", "folder", "link", "inside", "out/secret", "second", "../secret", "/etc/passwd", "absent"):
+    for name in (
+        "fifo",
+        "socket",
+        "folder",
+        "link",
+        "inside",
+        "out/secret",
+        "second",
+        "../secret",
+        "/etc/passwd",
+        "absent",
+    ):
         await stand.fails("read", "invalid_path", path=name, maxBytes=100)
         await stand.fails("publish", "invalid_path", path=name, putUrl=url, maxBytes=100, contentType="text/plain")
         if name not in ("second", "absent"):
@@ -335,9 +353,7 @@ async def test_S88_a_server_that_says_ten_bytes_gives_ten_and_a_bomb_stays_packe
         assert answer.code == "stage_failed" and stand.files() == []
     else:
         assert (stand.folder / "ten").read_bytes() == b"0123456789"
-    packed = answers(
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(BOMB) + BOMB
-    )
+    packed = answers(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(BOMB) + BOMB)
     async with raw_server(packed) as address:
         await stand.ask("stage", url=address, path="bomb", maxBytes=len(BOMB))
     assert (stand.folder / "bomb").read_bytes() == BOMB
@@ -374,7 +390,9 @@ async def test_S84_an_upload_says_its_length_and_is_bounded_before_it_begins(sta
 async def test_S83_and_S89_a_refusal_is_told_in_the_stores_word(stand: Stand) -> None:
     stand.put("x", b"x" * 5 * MIB)
     url = await stand.store.mint_put("s83", content_type="video/mp4")
-    error = await stand.fails("publish", "publish_failed", path="x", putUrl=url, maxBytes=10 * MIB, contentType="video/webm")
+    error = await stand.fails(
+        "publish", "publish_failed", path="x", putUrl=url, maxBytes=10 * MIB, contentType="video/webm"
+    )
     assert "403 (SignatureDoesNotMatch)" in error.message and "http" not in error.message
     late = await stand.store.mint_get("s89", expires_s=1)
     late = late.replace("expires=1&", "expires=0&")
@@ -420,7 +438,12 @@ async def test_S66_no_secret_of_a_url_is_told_anywhere(
 
     async with raw_server(silent) as address:
         tls = address.replace("http:", "https:")
-        for url in (f"{good}&canary={GONE}", f"{address}/?s={GONE}", f"{tls}/?s={GONE}", f"https://nowhere.invalid/?{GONE}"):
+        for url in (
+            f"{good}&canary={GONE}",
+            f"{address}/?s={GONE}",
+            f"{tls}/?s={GONE}",
+            f"https://nowhere.invalid/?{GONE}",
+        ):
             for answer in (
                 await stand.ask("stage", url=url, path="y", maxBytes=100),
                 await stand.ask("publish", path="x", putUrl=url, maxBytes=100, contentType="video/mp4"),
@@ -430,7 +453,7 @@ async def test_S66_no_secret_of_a_url_is_told_anywhere(
     await quick.close()
     said = capfd.readouterr()
     # The store of these tests stands in this process too; what it logs of itself is not the runner's.
-    logged = [record.getMessage() + str(record.exc_text) for record in caplog.records if record.name != "uvicorn.access"]
+    logged = [
+        record.getMessage() + str(record.exc_text) for record in caplog.records if record.name != "uvicorn.access"
+    ]
     assert logged and GONE not in "".join(logged) + said.out + said.err
-
-

@@ -49,7 +49,9 @@ def mismatch(expected: Media, probed: Mapping[str, Any]) -> str | None:
     if expected.format is not None and expected.format not in names:
         return f"its format is {_shown(names[0])}, not {expected.format}"
     for kind, wanted in (("video", expected.video), ("audio", expected.audio)):
-        found = next((str(stream.get("codec_name", "")) for stream in streams if stream.get("codec_type") == kind), None)
+        found = next(
+            (str(stream.get("codec_name", "")) for stream in streams if stream.get("codec_type") == kind), None
+        )
         if wanted is None:
             continue
         if (found is None) != (wanted is False):

@@ -181,4 +181,6 @@ async def _end(keeper: Keeper, ending: "asyncio.Future[Ended]") -> None:
 
 
 def _full() -> OpFailure:
-    return OpFailure(OpCode.DISK_FULL, "The session has used the disk that it may use. Free some, or open another session.")
+    return OpFailure(
+        OpCode.DISK_FULL, "The session has used the disk that it may use. Free some, or open another session."
+    )

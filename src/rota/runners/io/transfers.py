@@ -194,7 +194,11 @@ async def _refused(answer: aiohttp.ClientResponse, code: str) -> OpFailure:
         body = b""
     found = _CODE.search(body)
     word = f" ({found[1].decode()})" if found else ""
-    clock = " The URL's time is up or not yet come: mint a fresh one, and look at the clocks." if _CLOCK.search(body) else ""
+    clock = (
+        " The URL's time is up or not yet come: mint a fresh one, and look at the clocks."
+        if _CLOCK.search(body)
+        else ""
+    )
     retryable = answer.status in _PASSING or answer.status >= 500
     return OpFailure(code, f"The object store answered {answer.status}{word}.{clock}", retryable=retryable)
 
@@ -215,7 +219,9 @@ def _broken(error: Exception, code: str) -> OpFailure:
         case aiohttp.ClientResponseError():
             return OpFailure(code, "The object store's answer is no good HTTP.", retryable=True)
         case _:
-            return OpFailure(code, f"The connection to the object store broke ({type(error).__name__}).", retryable=True)
+            return OpFailure(
+                code, f"The connection to the object store broke ({type(error).__name__}).", retryable=True
+            )
 
 
 def _errno(error: aiohttp.ClientConnectorError) -> str:
