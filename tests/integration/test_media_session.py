@@ -1,4 +1,4 @@
-"""The ops of a media session on a runner, with a real ffmpeg and real transfers. S60, S64, S72, S77, S78, S84, S88–S90."""
+"""The ops of a media session on a runner, with a real ffmpeg and real transfers. S60, S66, S72, S77, S78, S83–S90."""
 
 import asyncio
 import contextlib
@@ -318,6 +318,7 @@ def answers(text: bytes, *, endless: bytes = b"") -> Callable[..., Any]:
     return answer
 
 
+OK = b"HTTP/1.1 200 OK\r\n"
 BOMB = b"\x1f\x8b" + b"bomb" * 100
 
 
@@ -325,10 +326,10 @@ BOMB = b"\x1f\x8b" + b"bomb" * 100
     ("server", "code"),
     [
         (answers(b"HTTP/1.1 200 OK\r\n\r\n", endless=b"x" * 65536), "file_too_large"),
-        (answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", endless=b"5\r\nhello\r\n" * 999), "file_too_large"),
-        (answers(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n", endless=b"x" * 65536), "file_too_large"),
+        (answers(OK + b"Transfer-Encoding: chunked\r\n\r\n", endless=b"5\r\nhello\r\n" * 999), "file_too_large"),
+        (answers(OK + b"Content-Length: 10000000000\r\n\r\n", endless=b"x" * 65536), "file_too_large"),
         (answers(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nshort"), "stage_failed"),
-        (answers(b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere.invalid/\r\nContent-Length: 0\r\n\r\n"), "stage_failed"),
+        (answers(b"HTTP/1.1 302 Found\r\nLocation: https://x.invalid/\r\nContent-Length: 0\r\n\r\n"), "stage_failed"),
         (answers(b"this is not HTTP\r\n\r\n"), "stage_failed"),
         (answers(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"), "stage_failed"),
         (answers(b"HTTP/1.1 206 Partial\r\nContent-Length: 1\r\n\r\nx"), "stage_failed"),

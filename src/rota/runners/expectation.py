@@ -66,7 +66,8 @@ def mismatch(expected: Media, probed: Mapping[str, Any]) -> str | None:
         length_s = _seconds(container.get("duration"))
         # Compared so that a length that is no number fails, too.
         if length_s is None or not abs(length_s - expected.duration_s) <= expected.tolerance_s:
-            return f"it lasts {'an unknown time' if length_s is None else f'{length_s:g} s'}, not {expected.duration_s:g} s"
+            lasts = "an unknown time" if length_s is None else f"{length_s:g} s"
+            return f"it lasts {lasts}, not {expected.duration_s:g} s"
     return None
 
 

@@ -30,8 +30,8 @@ def test_what_fits(expected: Media) -> None:
     ("expected", "word"),
     [
         (Media(duration_s=9), "10.04 s"), (Media(duration_s=10.6), "not 10.6 s"), (Media(video="hevc"), "h264"),
-        (Media(video=False), "a stream of video"), (Media(audio=False), "a stream of audio"), (Media(width=1281), "1280"),
-        (Media(height=1), "720"), (Media(format="webm"), "mov"),
+        (Media(video=False), "a stream of video"), (Media(audio=False), "a stream of audio"),
+        (Media(width=1281), "1280"), (Media(height=1), "720"), (Media(format="webm"), "mov"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(expected: Media, word: str) -> None:

@@ -1,8 +1,8 @@
 """One media session on a runner: its folder, and the ops that work in it.
 
-Each op is judged here, whatever the gateway or the engine thought of it (I12): paths and argv are resolved in the folder,
-bytes are counted as they come, and what does not go well leaves nothing behind that looks as if it had. An op answers
-with a result or with an error; what it raises is a fault of ours.
+Each op is judged here, whatever the gateway or the engine thought of it (I12): paths and argv are resolved in the
+folder, bytes are counted as they come, and what does not go well leaves nothing behind that looks as if it had. An op
+answers with a result or with an error; what it raises is a fault of ours.
 
 Spec: runners, "Media session ops and argv validation".
 """
