@@ -6,6 +6,7 @@ import hashlib
 import os
 import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from rota.runners.io.media import MediaLimits, MediaSession
 from rota.runners.io.tool_run import ToolRunner
 from rota.runners.io.transfers import Transfers, TransferSettings
 from rota.runners.io.walls import find_walls
-from rota.runners.isolation import Isolation
+from rota.runners.isolation import Isolation, Wall
 from rota.runners.messages import OpError, Part
 from tests.integration.object_stands import folder_store, raw_server
+from tests.postgres_servers import unavailable
 
 LIMIT_S = 30.0
 MIB = 1024 * 1024
@@ -130,6 +132,36 @@ async def test_a_film_is_staged_probed_cut_read_and_published(stand: Stand, film
     await stand.fails("stage", "invalid_args", url="https://x.invalid")
 
 
+@pytest.mark.parametrize("wall", [None, Wall.BUBBLEWRAP, Wall.LANDLOCK], ids=str)
+async def test_ffmpeg_does_its_work_behind_each_set_of_walls(
+    stand: Stand, film: bytes, tools: Tools, wall: Wall | None
+) -> None:
+    if wall is None:
+        found = find_walls(tools.ffmpeg, bubblewrap="/absent")
+        isolation = Isolation(found.python, found.launcher)
+    else:
+        isolation = find_walls(tools.ffmpeg, bubblewrap=None if wall == Wall.BUBBLEWRAP else "/absent")
+        if wall not in isolation.walls:
+            unavailable("walls", f"{wall} does not stand on this machine")
+    stand.tools = behind = ToolRunner(tools, isolation)
+    stand.put("in/film.mp4", film)
+    stand.put("list.txt", b"file in/film.mp4\nfile in/film.mp4\n")
+    two_pass = ["-i", "in/film.mp4", "-c:v", "mpeg4", "-b:v", "100k", "-an", "-passlogfile", "log/two", "-pass"]
+    try:
+        for argv in (
+            ["-f", "concat", "-safe", "0", "-i", "list.txt", "-c", "copy", "out/twice.mp4"],
+            ["-i", "in/film.mp4", "-c", "copy", "-f", "segment", "-segment_time", "1", "parts/%03d.mp4"],
+            [*two_pass, "1", "-f", "null", "-"],
+            [*two_pass, "2", "out/two.mp4"],
+            ["-i", "out/twice.mp4", "-vf", "fps=1,scale=40:-2,tile=3x2", "-frames:v", "1", "out/grid.jpg"],
+        ):
+            answer = await stand.ask("ffmpeg", argv=argv, timeoutSec=60, timeout_s=60)
+            assert isinstance(answer, ops.FfmpegResult) and answer.exit_code == 0, (argv, answer)
+    finally:
+        await behind.close()
+    assert {"out/twice.mp4", "out/two.mp4", "out/grid.jpg", "parts/000.mp4"} <= set(stand.files())
+
+
 async def test_argv_is_judged_here(stand: Stand, film: bytes) -> None:
     stand.put("in.mp4", film)
     error = await stand.fails("ffmpeg", "argv_not_allowed", argv=["-i", "http://x.invalid/", "o.mp4"], timeoutSec=30)
@@ -213,8 +245,10 @@ async def test_S72_what_ffmpeg_says_never_blocks_it(tmp_path: Path, stand: Stand
         Tools(ffmpeg=program, ffprobe=program, source="settings"), Isolation(walls.python, walls.launcher)
     )
     stand.tools = runner
-    answer = await stand.ask("ffmpeg", argv=["-i", "in.mp4", "o.mp4"], timeoutSec=60, timeout_s=60)
-    await runner.close()
+    try:
+        answer = await stand.ask("ffmpeg", argv=["-i", "in.mp4", "o.mp4"], timeoutSec=60, timeout_s=60)
+    finally:
+        await runner.close()
     assert isinstance(answer, ops.FfmpegResult) and answer.exit_code == 0, answer
     assert len(answer.stderr_tail) <= 20_000 and answer.stderr_tail.endswith("the last line")
     assert (0.5, "5.0 s written") in stand.progress
@@ -400,6 +434,16 @@ async def test_S83_and_S89_a_refusal_is_told_in_the_stores_word(stand: Stand) ->
     await stand.store.write("s89", b"x")
     error = await stand.fails("stage", "stage_failed", url=late, path="y", maxBytes=100)
     assert error.retryable and "403" in error.message
+
+
+async def test_S86_a_clock_that_is_ahead_is_named(stand: Stand) -> None:
+    ahead = FolderStore(
+        stand.folder.parent / "store", base_url=(await stand.store.mint_get("x")).partition("/x?")[0],
+        clock=lambda: time.time() + 1200,
+    )  # fmt: skip
+    await stand.store.write("s86", b"x")
+    error = await stand.fails("stage", "stage_failed", url=await ahead.mint_get("s86"), path="x", maxBytes=9)
+    assert error.retryable and "RequestTimeTooSkewed" in error.message and "clocks" in error.message
 
 
 async def test_S90_digests(stand: Stand) -> None:

@@ -38,7 +38,8 @@ def test_the_tail_is_bounded_valid_text() -> None:
     ("argv", "duration_s", "expected"),
     [
         ("-i a -t 5 b", None, 5), ("-i a -t 5 b", 3, 3), ("-ss 00:00:10 -i a b", 25, 15),
-        ("-ss 10 -i a -to 15 b", 60, 5), ("-i a b", 60, 60), ("-i a b", None, None), ("-ss 90 -i a b", 60, None), ("-i a -t 1:02:03.5 b", None, 3723.5),
+        ("-ss 10 -i a -to 15 b", 60, 5),
+        ("-i a b", 60, 60), ("-i a b", None, None), ("-ss 90 -i a b", 60, None), ("-i a -t 1:02:03.5 b", None, 3723.5),
         ("-i a -t 500ms b", None, 0.5), ("-i a -t what b", 7, 7), ("-i a -to", 7, 7),
     ],
 )  # fmt: skip

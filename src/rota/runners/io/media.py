@@ -109,14 +109,14 @@ class MediaSession:
                     raise asyncio.CancelledError
         if work.cancelled():
             return _stopped(cancelled, timeout_s)
-        error = work.exception()
-        if error is None:
+        broken = work.exception()
+        if broken is None:
             return work.result()
-        if isinstance(error, OpFailure):
-            return error.error
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(broken, OpFailure):
+            return broken.error
+        if isinstance(broken, OSError) and broken.errno in (errno.ENOSPC, errno.EDQUOT):
             return OpError(code=OpCode.DISK_FULL, message="The runner's disk is full.", retryable=True)
-        raise error
+        raise broken
 
     async def close(self) -> None:
         """Ends what runs; safe to repeat. The folder is its owner's to remove."""
