@@ -38,7 +38,7 @@ app.command("execserver")(execserver.execserver)
 app.add_typer(execserver.config_app, name="config")
 app.command("slots")(slots.slots)
 app.command("dev")(dev.dev)
-app.command("demo")(demo.demo)
+app.add_typer(demo.app, name="demo")
 
 
 def _version(asked: bool) -> None:
