@@ -170,7 +170,7 @@ class Balancer:
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / f"{self.name}.log"
         with log.open("wb") as file:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - a program that was found, and files of ours
                 self._argv(program), cwd=self._folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file
             )
         give_up_at = time.monotonic() + START_S

@@ -21,7 +21,7 @@ from rota.slots.io.execserver import run_exec_server
 
 async def exec_server(config: str, port: str) -> None:
     """Runs commands until SIGTERM."""
-    told = read_exec_config(Path(config).read_text(encoding="utf-8"), source=config)
+    told = read_exec_config(await asyncio.to_thread(Path(config).read_text, encoding="utf-8"), source=config)
     told = replace(told, server=replace(told.server, port=int(port)))
     log.setup(Settings(log_format="text"))
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 import aiohttp
 from rich.console import Console
 
+from rota.app import App
 from rota.demo.balancers import NAMES, Balancer, find, free_port
 from rota.demo.files import remove_leftovers
 from rota.demo.samples import make_samples
@@ -41,7 +42,6 @@ from rota.io.embedded import EmbeddedPostgres
 from rota.io.ffmpeg import find_tools
 from rota.io.processes import Command, ProcessTree
 from rota.io.terminal import duration
-from rota.app import App
 from rota.queue.io.store import Store
 from rota.queue.job import ENDED, JobFilter, JobRow, State
 from rota.settings import Settings
@@ -110,7 +110,9 @@ async def run(files: Sequence[Path], *, folder: Path, console: Console | None, f
             await store.cancel([row.id for row in left], reason="Left by an earlier demo")
             tree = ProcessTree(_commands(server.dsn, addresses, ports, place), grace_s=10, restart=False)
             began = time.monotonic()
-            show = _Show(app, store, tree, Fleet(ports, {}), view, [background, previews])
+            show = _Show(
+                app, store, tree=tree, fleet=Fleet(ports, {}), view=view, planned=[background, previews]
+            )  # fmt: skip
             running = asyncio.create_task(tree.run())
             try:
                 await show.watch(running)
@@ -143,7 +145,7 @@ class _Show:
     """The middle of the demo: work comes in, is watched, and is disturbed once."""
 
     def __init__(
-        self, app: App, store: Store, tree: ProcessTree, fleet: Fleet, view: View, planned: list[list[Planned]]
+        self, app: App, store: Store, *, tree: ProcessTree, fleet: Fleet, view: View, planned: list[list[Planned]]
     ) -> None:
         self._app, self._store, self._tree, self._fleet, self._view = app, store, tree, fleet, view
         self._background, self._previews = planned
@@ -167,9 +169,8 @@ class _Show:
                 await self._fleet.look(session, self._rows, self._workers)
                 await self._next_burst()
                 self._view.show(self._fleet, self._rows)
-                if not self._bursts and all(row.state in ENDED for row in self._rows):
-                    if len(self._rows) == len(self._planned):
-                        return
+                if not self._bursts and len(self._rows) == len(self._planned) and self._all_ended():
+                    return
                 if self._killed is None and self._share() >= KILL_FROM:
                     self._kill_one()
                 if running.done():
@@ -181,6 +182,9 @@ class _Show:
             pid = self._tree.pid(f"worker {number}")
             if pid is not None:
                 self._workers[str(pid)] = f"worker {number}"
+
+    def _all_ended(self) -> bool:
+        return all(row.state in ENDED for row in self._rows)
 
     def _share(self) -> float:
         return sum(row.kind == CONVERSION and row.state in ENDED for row in self._rows) / len(self._background)

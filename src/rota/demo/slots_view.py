@@ -96,11 +96,15 @@ class NoView:
 
 def servers(fleet: Fleet) -> Table:
     """Each exec server: what its slots do, and who waits."""
-    table = _table("exec server", "slots", "runs", "for", "waiting", "clients", "done", right=("for", "waiting", "done"))
+    table = _table(
+        "exec server", "slots", "runs", "for", "waiting", "clients", "done", right=("for", "waiting", "done")
+    )
     for name in fleet.ports:
         overview = fleet.seen.get(name)
         if name in fleet.dead or overview is None:
-            state = Text("killed" if name in fleet.dead else "starts", style="bold red" if name in fleet.dead else "dim")
+            state = Text(
+                "killed" if name in fleet.dead else "starts", style="bold red" if name in fleet.dead else "dim"
+            )
             table.add_row(name, state, "", "", "", "", str(fleet.ran(name)))
             continue
         slots = sum(view.processes for view in overview.waitgroups.values())
