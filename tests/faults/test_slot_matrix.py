@@ -3,6 +3,7 @@ stopped. The table in docs/OPERATING.md says which test is which row's.
 """
 
 import json
+import re
 import signal
 import subprocess
 import urllib.error
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.processes import ROOT
 from tests.faults.slot_sites import PROGRAM, Server, Site, all_done, enqueue, slot_site
 from tests.integration.programs import ROTA, clean_environment, until
 from tests.postgres_servers import Psql
@@ -246,3 +248,13 @@ def token(server: Server) -> str | None:
     except urllib.error.HTTPError as error:
         assert error.code == 503
         return None
+
+
+def test_the_table_of_the_matrix_names_tests_that_exist() -> None:
+    table = (ROOT / "docs" / "OPERATING.md").read_text(encoding="utf-8")
+    table = table.partition("## The failure matrix of slots")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(test_\w+)`", table))
+    files = set(re.findall(r"`(tests/\S+)`", table))
+    found = {name for file in files for name in re.findall(r"def (test_\w+)", (ROOT / file).read_text("utf-8"))}
+    assert len(named) >= 13
+    assert named <= found

@@ -25,11 +25,11 @@ from tests.faults.processes import ROOT
 from tests.faults.slot_sites import slot_site
 from tests.integration.programs import until
 
-JOBS = int(os.environ.get("ROTA_DEV_FLAT_JOBS", "20000"))
+JOBS = int(os.environ.get("ROTA_DEV_FLAT_JOBS", "40000"))
 REAL_JOBS = JOBS // 50
 CLIENTS, AT_ONCE = 4, 32
-GROWTH_BYTES_MAX = 6_000_000
-"""A job that leaves its call behind leaves half a kilobyte, 8 MB in the shortest run; allocators round up too."""
+GROWTH_BYTES_MAX = 4_000_000
+"""A job that leaves its call behind leaves half a kilobyte, 16 MB in the shortest run; allocators round up too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,7 @@ async def cycles(socket: ClientConnection, count: int, name: str) -> None:
 async def test_an_exec_server_is_flat_over_many_jobs() -> None:
     with instant_server() as (pid, port):
         async with asyncio.timeout(600), asyncio.TaskGroup() as group:
+
             async def one(number: int) -> None:
                 async with connect(f"ws://127.0.0.1:{port}/broker", proxy=None, compression=None) as socket:
                     await cycles(socket, JOBS // CLIENTS // 5, f"warm{number}")

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -24,7 +24,7 @@ Folder = Annotated[Path, typer.Option("--folder", help="Where the database and t
 class _Demos(TyperGroup):
     """What names no demo is of the first one: files and options."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or args[0] not in self.commands:
             args = [MEDIA, *args]
         return super().parse_args(ctx, args)

@@ -117,7 +117,7 @@ def _filled(text: str, **holes: str) -> str:
 
 def find(name: Name) -> str | None:
     """The program, or None. Debian has it where only root looks."""
-    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin")
+    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
 
 
 def free_port() -> int:

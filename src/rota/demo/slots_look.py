@@ -10,7 +10,6 @@ import msgspec
 
 from rota.demo.slots_program import Planned
 from rota.demo.view import worker_of
-from rota.ids import JobId
 from rota.queue.job import JobRow
 from rota.slots.messages import JobView, Overview
 
@@ -111,7 +110,7 @@ class Fleet:
 
 def job_of(view: JobView) -> str:
     """The job of a call: its id begins with that of the job."""
-    return JobId(view.job_id.rpartition(".")[0])
+    return view.job_id.rpartition(".")[0]
 
 
 async def _ask(session: aiohttp.ClientSession, port: int) -> Overview | None:

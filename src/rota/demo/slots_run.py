@@ -24,7 +24,7 @@ from rota.app import App
 from rota.demo.balancers import NAMES, Balancer, find, free_port
 from rota.demo.files import remove_leftovers
 from rota.demo.samples import make_samples
-from rota.demo.slots_look import Fleet, spread
+from rota.demo.slots_look import Fleet, job_of, spread
 from rota.demo.slots_program import (
     CONVERSION,
     PREVIEW,
@@ -37,6 +37,7 @@ from rota.demo.slots_program import (
 )
 from rota.demo.slots_view import LiveView, NoView, PlainView, View
 from rota.errors import MediaError
+from rota.ids import JobId
 from rota.io import migrate
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.ffmpeg import find_tools
@@ -150,6 +151,7 @@ class _Show:
         self._app, self._store, self._tree, self._fleet, self._view = app, store, tree, fleet, view
         self._background, self._previews = planned
         self._planned: dict[str, Planned] = {}
+        self._ids: list[JobId] = []
         fleet.planned = self._planned
         self._bursts = list(BURSTS)
         self._rows: list[JobRow] = []
@@ -163,8 +165,8 @@ class _Show:
         async with asyncio.timeout(TIMEOUT_S), aiohttp.ClientSession() as session:
             while True:
                 self._names()
-                ids = [row_id for row_id in self._planned]
-                found = await self._store.show(min(ids), max(ids), limit=10 * len(ids))
+                first, last = min(self._ids), max(self._ids)
+                found = await self._store.show(first, last, limit=10 * len(self._ids))
                 self._rows = sorted((row for row in found if str(row.id) in self._planned), key=lambda row: row.id)
                 await self._fleet.look(session, self._rows, self._workers)
                 await self._next_burst()
@@ -198,6 +200,7 @@ class _Show:
     async def _enqueue(self, planned: Sequence[Planned], *, priority: int) -> None:
         jobs = [self._app.new(each.kind, asdict(each.work), priority=priority) for each in planned]
         added = await self._app.enqueue_many(jobs)
+        self._ids += [new.id for new in added]
         self._planned.update({str(new.id): each for new, each in zip(added, planned, strict=True)})
 
     def _kill_one(self) -> None:
@@ -210,7 +213,7 @@ class _Show:
                     continue
                 os.kill(pid, signal.SIGKILL)
                 self._fleet.dead.add(name)
-                self._killed = Killed(name, call.job_id.rpartition(".")[0], plan.label)
+                self._killed = Killed(name, job_of(call), plan.label)
                 self._view.say(
                     f"Killed {name} (SIGKILL) while it ran {plan.label}. That job is tried again elsewhere; whatever "
                     "waited there waits on at the others."
