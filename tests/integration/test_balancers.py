@@ -17,6 +17,7 @@ from rota.demo.balancers import NAMES, Balancer, Front, Name, find, free_port, h
 from rota.io.commands import run_whole
 from rota.slots import pool
 from rota.slots.address import Address
+from rota.slots.config import read_exec_config
 from rota.slots.io import links
 from rota.slots.io.client import ClientOptions, SlotClient
 from rota.slots.io.server import ExecServer
@@ -183,6 +184,12 @@ async def test_an_idle_session_outlives_the_idle_limits_of_balancers_s49(
         hands.at_once = True
         for client in sites:
             assert (await run_whole(client, Call("cut"))).receipt.ok
+
+
+def test_the_exec_toml_of_the_sizing_guide_is_one() -> None:
+    text = (GUIDE.parent / "sizing-slots.md").read_text(encoding="utf-8")
+    config = read_exec_config(text.partition("```toml\n")[2].partition("```")[0])
+    assert set(config.services) == {"thumbnail", "upscale"}
 
 
 def test_the_guide_shows_these_very_texts() -> None:
