@@ -125,7 +125,7 @@ def test_an_exec_server_drains_and_hands_back_what_does_not_end(site: Site, migr
     until(all_done(psql, migrated_dsn, 1), "it runs elsewhere")
 
 
-def test_people_see_the_fleet(site: Site) -> None:
+def test_people_see_the_fleet_and_why_a_job_waits(site: Site, migrated_dsn: str, psql: Psql) -> None:
     server = site.exec_server()
     site.client("hold", server=server)
     server.reaches(1, 0)
@@ -142,6 +142,15 @@ def test_people_see_the_fleet(site: Site) -> None:
     assert [view["state"] for view in told[0]["jobs"]] == ["running", "waiting"]
     assert told[0]["jobs"][1]["ahead"] == 0
     assert told[1]["error"]
+    site.worker(migrated_dsn, server)
+    enqueue(psql, migrated_dsn, 1)
+    server.reaches(1, 2)
+    (job_id,) = psql(migrated_dsn, "SELECT id FROM rota.jobs").split()
+    why = [*ROTA, "jobs", "why", job_id, "--dsn", migrated_dsn]
+    told_why = clean_environment({**site.paths, "ROTA_EXEC_ADDRESSES": server.address})
+    shown = subprocess.run(why, env=told_why, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "Its call of hold waits for a slot" in shown
+    assert "1 get one before it, and 1 run" in " ".join(shown.split())
 
 
 def test_two_offers_for_one_call_race_the_first_wins_and_the_other_slot_is_free_at_once(site: Site) -> None:

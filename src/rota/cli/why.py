@@ -1,6 +1,7 @@
 """`rota jobs why`: every gate that holds a job, in words, with what would open it."""
 
 import asyncio
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -14,9 +15,12 @@ from rota.io import terminal
 from rota.queue.explain import Explanation, explain, plain
 from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
-from rota.queue.job import JobRow, Scope
+from rota.queue.job import JobRow, Scope, State
 from rota.queue.payload import check_text
 from rota.queue.watching import KeyHolder
+from rota.settings import Settings
+from rota.slots.io.from_settings import options_of
+from rota.slots.io.survey import JobCall, calls_of, look_at
 
 INDENT = 2
 KEY_WORDS = {
@@ -51,15 +55,31 @@ def why(
                 if not found:
                     raise JobNotFound(f"No job holds the key {key!r}: an enqueue with it adds a job.")
             said = [(one, row, None if row is None else explain(await watch.facts(row))) for one, row in found]
+            calls = [await _calls(row, program.settings) for _, row in found]
         if as_json:
-            terminal.print_json([_plain(*entry) for entry in said] if key is not None else _plain(*said[0]))
+            plains = [_plain(*entry) | _plain_calls(its) for entry, its in zip(said, calls, strict=True)]
+            terminal.print_json(plains if key is not None else plains[0])
             return
         for number, entry in enumerate(said):
             if number:
                 terminal.out.print()
             _show(*entry)
+            for call in calls[number]:
+                _line(call.words)
 
     asyncio.run(run())
+
+
+async def _calls(row: JobRow | None, settings: Settings) -> list[JobCall]:
+    """What a running job has exec servers do, or waits for there."""
+    if row is None or row.state is not State.LEASED or settings.exec_addresses is None:
+        return []
+    options = options_of(settings)
+    return calls_of(str(row.id), await look_at(options.addresses, token=options.token, tls=options.tls))
+
+
+def _plain_calls(calls: list[JobCall]) -> dict[str, Any]:
+    return {"calls": [asdict(call) for call in calls]} if calls else {}
 
 
 async def _row(store: Store, holder: KeyHolder) -> JobRow | None:

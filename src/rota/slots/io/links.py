@@ -29,8 +29,8 @@ PING_TIMEOUT_S: Final = 10.0
 """Together: how long a peer may be silent before the link counts as broken (S39)."""
 TAKES_BYTES_MAX: Final = 8 * 1024 * 1024
 """The largest frame that is taken from an exec server; an OVERVIEW of a full want-book stays far below it."""
-OUTBOX_MAX: Final = 20_000
-"""Frames that may wait to be sent. An exec server that takes nothing more for so long is given up."""
+OUTBOX_MAX: Final = 100_000
+"""Frames that may wait to be sent: twice the wants that an exec server keeps. One that takes no more is given up."""
 NO_BROKER: Final = frozenset({403, 404, 405, 426, 501})
 """What servers without such a route say to a websocket. One with a broker says 401 where the token is wrong."""
 

@@ -36,6 +36,56 @@ async def look_at(addresses: Sequence[Address], *, token: str | None, tls: ssl.S
     return [seen for group in found for seen in group]
 
 
+@dataclass(frozen=True, slots=True)
+class JobCall:
+    """One exec call of a job.
+
+    Attributes:
+        address: where it runs, or waits with the fewest before it.
+        service: what it wants.
+        state: `waiting`, `offered` or `running`.
+        for_s: for how long it has been that.
+        ahead: how many calls get a slot before it there; None once it has one.
+        running: commands that run in those slots.
+    """
+
+    address: str
+    service: str
+    state: str
+    for_s: float
+    ahead: int | None = None
+    running: int = 0
+
+    @property
+    def words(self) -> str:
+        """The call in a sentence."""
+        if self.state == "running":
+            return f"Its command {self.service} runs at {self.address} since {self.for_s:.0f} s."
+        line = "" if self.ahead is None else f"; {self.ahead} get one before it, and {self.running} run"
+        return f"Its call of {self.service} waits for a slot of {self.address} since {self.for_s:.0f} s{line}."
+
+
+def calls_of(job_id: str, seen: Sequence[Seen]) -> list[JobCall]:
+    """The exec calls of a job, each once: what runs first, then by the calls before them."""
+    best: dict[str, JobCall] = {}
+    for one in seen:
+        for view in one.overview.jobs if one.overview is not None else ():
+            if not view.job_id.startswith(f"{job_id}."):
+                continue
+            assert one.overview is not None, "views are of an overview"
+            waitgroup = one.overview.services[view.service].waitgroup
+            running = one.overview.waitgroups[waitgroup].running
+            call = JobCall(one.address.shown, view.service, view.state, view.for_s, view.ahead, running)
+            known = best.get(view.job_id)
+            if known is None or _rank(call) < _rank(known):
+                best[view.job_id] = call
+    return sorted(best.values(), key=_rank)
+
+
+def _rank(call: JobCall) -> tuple[bool, int]:
+    return call.state != "running", call.ahead or 0
+
+
 async def _look_at(address: Address, *, token: str | None, tls: ssl.SSLContext | None) -> list[Seen]:
     found: dict[str, Seen] = {}
     doubles = 0
