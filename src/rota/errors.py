@@ -21,6 +21,8 @@
     │   ├── ExecFailed       it ran and ended badly; `receipt` tells how
     │   └── ExecLost         the connection to its exec server broke while it ran
     ├── BatchNotFound        no batch has this id
+    ├── PathNotAllowed       a path of a session could mean something outside of it
+    ├── ArgvNotAllowed       a command line for ffmpeg or ffprobe is refused; names the argument
     ├── JobEnded             a job whose result was waited for has none
     │   ├── JobFailed        it failed or expired; says why
     │   └── JobCancelled     somebody wanted it to end
@@ -30,8 +32,12 @@
 Each message is one or two sentences for a person: what is wrong, then what to do.
 """
 
+import re
 from typing import Any
 from uuid import UUID
+
+_QUERY = re.compile(r"(://[^\s'\"?]*)\?[^\s'\"]*")
+"""The query of a URL inside of a text: it may hold a signature."""
 
 
 class RotaError(Exception):
@@ -161,6 +167,23 @@ class ExecLost(ExecError):
 
 class BatchNotFound(RotaError):
     """No batch has this id."""
+
+
+class PathNotAllowed(RotaError):
+    """A path of a session could mean something outside of it. The message is a clause: what is wrong with the path."""
+
+
+class ArgvNotAllowed(RotaError):
+    """A command line for ffmpeg or ffprobe is refused: the op's error `argv_not_allowed`.
+
+    `argument` is the element of the argv, with what was found inside of it where that helps; `reason` is the rest.
+    """
+
+    def __init__(self, argument: str, reason: str) -> None:
+        # A signed address that was put in a command line must not go on into logs and answers.
+        self.argument = _QUERY.sub(r"\1?…", argument)
+        self.reason = _QUERY.sub(r"\1?…", reason)
+        super().__init__(f"{self.argument}: {self.reason}.")
 
 
 class LeaseLost(RotaError):

@@ -38,10 +38,12 @@ WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 """The pages whose shell blocks run what stands above them."""
 
 ELSEWHERE: Final = frozenset(
-    f"docs/guide/{name}.md" for name in ("django", "exec-calls", "exec-servers", "load-balancers", "sizing-slots")
+    f"docs/guide/{name}.md"
+    for name in ("argv-gate", "django", "exec-calls", "exec-servers", "load-balancers", "sizing-slots")
 )
-"""Guides that are tested elsewhere: one needs a project around it (`test_django.py`), the others exec servers
-(`test_exec_jobs.py`, `test_exec_guide.py`, `test_balancers.py`)."""
+"""Guides that are tested elsewhere: one needs a project around it (`test_django.py`), some exec servers
+(`test_exec_jobs.py`, `test_exec_guide.py`, `test_balancers.py`), one shows a command
+(`tests/runners/test_check_argv.py`)."""
 
 COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0
@@ -55,7 +57,9 @@ KNOWN_VARIABLES: Final = frozenset(
         "ROTA_DEV_VENV",
         "ROTA_DEV_PYTHON",
         "ROTA_DEV_REQUIRE",
+        "ROTA_DEV_FLAT_JOBS",
         "ROTA_DEV_SEED",
+        "ROTA_DEV_FFMPEG",
     }
 )
 """Variables that are no settings."""

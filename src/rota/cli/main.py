@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import admin, demo, dev, doctor, execserver, jobs, migrate, passes, pause, slots, top, why, worker
+from rota.cli import admin, demo, dev, doctor, execserver, jobs, migrate, passes, pause, runner, slots, top, why, worker
 from rota.cli import exec as exec_
 from rota.errors import RotaError, SettingsError
 from rota.io.terminal import discard, fail
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.add_typer(jobs.app, name="jobs")
 jobs.app.command("why")(why.why)
 app.add_typer(migrate.app, name="migrate")
+app.add_typer(runner.app, name="runner")
 app.add_typer(passes.app, name="passes")
 app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)

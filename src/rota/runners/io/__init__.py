@@ -1,0 +1,1 @@
+"""What the runner fabric does to the world."""
