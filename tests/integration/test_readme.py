@@ -271,7 +271,7 @@ def test_the_outcomes_in_the_guide_become_what_it_says(tmp_path: Path, migrated_
 @pytest.fixture
 def granted(migrated_dsn: str, psql: Psql) -> Iterator[Callable[[str], str]]:
     """Makes the page's roles in a database, and gives the address of it for each; roles belong to the whole server."""
-    roles = ("rota_worker", "rota_enqueuer", "rota_reader")
+    roles = ("rota_worker", "rota_enqueuer", "rota_reader", "rota_gateway")
     (grants,) = [block for block in blocks_of(ROOT / "docs/OPERATING.md") if "CREATE ROLE" in block.text]
     psql(migrated_dsn, grants.text)
     try:

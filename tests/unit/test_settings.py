@@ -108,6 +108,18 @@ WRONG: dict[str, list[Any]] = {
     "exec_wait_s": [0, 86_401, "long"],
     "pipe_host": ["", 1],
     "pipe_port": [-1, 65_536, "http"],
+    "gateway_host": ["", 1],
+    "gateway_port": [-1, 65_536, "http"],
+    "gateway_names": ["", 1, [1]],
+    "gateway_address": ["", 1],
+    "gateway_cert": ["", 1],
+    "gateway_cert_key": ["", 1],
+    "gateway_token": ["", " "],
+    "gateway_key": ["", 1],
+    "gateway_org_slots": [0, 100_001, "all"],
+    "gateway_buffer_slots": [-1, 100_001],
+    "gateway_min_agent": ["", 1],
+    "gateway_hellos_per_s": [0, 100_001, "fast"],
     "runner_gateway": ["", 1],
     "runner_tls": ["off", True],
     "runner_ca": ["", 1],
@@ -131,7 +143,7 @@ def test_each_setting_has_wrong_values_here() -> None:
 def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, value: Any) -> None:
     said = refusal(tmp_path, flags={name: value})
     flag = "--" + name.replace("_", "-")
-    shown = "(hidden)" if name in ("dsn", "exec_token", "metrics_token", "runner_credential") else repr(value)
+    shown = "(hidden)" if name in ("dsn", "exec_token", "gateway_key", "gateway_token", "metrics_token", "runner_credential") else repr(value)
     assert said.startswith(f"{flag} = {shown} is no good: give ")
     if isinstance(value, str):
         variable = f"ROTA_{name.upper()}"
