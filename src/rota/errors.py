@@ -9,6 +9,9 @@
     │   └── SchemaError      it answers, but its schema is missing, older or newer than this program
     ├── EmbeddedError        the embedded PostgreSQL cannot be started or its data folder cannot be used
     ├── MediaError           ffmpeg or ffprobe is missing or failed
+    ├── ObjectError          an object store cannot be used, or a key is none
+    │   └── ObjectNotFound   it has no object with this key
+    ├── VerificationFailed   what a runner has published is not what was asked for; it is removed
     ├── ArgumentsError       arguments, environment or streams of a command do not fit its service; names the place
     ├── PipeError            a one-time stream ended early, was never fetched, or is not what was sent
     ├── JobNotFound          no job has this id
@@ -20,13 +23,16 @@
     │   ├── ExecRefused      it was not run, and the same call never will be
     │   ├── ExecFailed       it ran and ended badly; `receipt` tells how
     │   └── ExecLost         the connection to its exec server broke while it ran
+    ├── RunnerError          this machine could not be paired, or its gateway refuses it; says what to do
     ├── BatchNotFound        no batch has this id
-    ├── PathNotAllowed       a path of a session could mean something outside of it
-    ├── ArgvNotAllowed       a command line for ffmpeg or ffprobe is refused; names the argument
+    ├── DeviceNotFound       no paired device has this id
+    ├── PairingError         a device was not paired; `code` says why
     ├── JobEnded             a job whose result was waited for has none
     │   ├── JobFailed        it failed or expired; says why
     │   └── JobCancelled     somebody wanted it to end
     ├── ResultTimeout        a job has not ended in the time that its result was waited for; a TimeoutError too
+    ├── PathNotAllowed       a path of a session could mean something outside of it
+    ├── ArgvNotAllowed       a command line for ffmpeg or ffprobe is refused; names the argument
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
@@ -81,6 +87,18 @@ class EmbeddedError(RotaError):
 
 class MediaError(RotaError):
     """ffmpeg or ffprobe is missing, or it failed on a file."""
+
+
+class ObjectError(RotaError):
+    """A store of objects cannot be used, or a key is not one that it can keep."""
+
+
+class ObjectNotFound(ObjectError):
+    """The store has no object with this key."""
+
+
+class VerificationFailed(RotaError):
+    """What a runner has published is not what was asked for, and was removed. The step fails with class `runner`."""
 
 
 class ArgumentsError(RotaError):
@@ -165,6 +183,10 @@ class ExecLost(ExecError):
     """The connection to the exec server broke while the command ran. It is killed there; how far it came is unknown."""
 
 
+class RunnerError(RotaError):
+    """This machine cannot be a runner as it is: it was not paired, or its gateway refuses it for good."""
+
+
 class BatchNotFound(RotaError):
     """No batch has this id."""
 
@@ -184,6 +206,18 @@ class ArgvNotAllowed(RotaError):
         self.argument = _QUERY.sub(r"\1?…", argument)
         self.reason = _QUERY.sub(r"\1?…", reason)
         super().__init__(f"{self.argument}: {self.reason}.")
+
+
+class DeviceNotFound(RotaError):
+    """No paired device has this id, or it is revoked."""
+
+
+class PairingError(RotaError):
+    """A device was not paired. `code` is the word for it: invalid_code, wrong, used, expired, locked or try_again."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class LeaseLost(RotaError):

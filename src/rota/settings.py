@@ -67,6 +67,29 @@ class Settings:
         pipe_host: the name or address at which exec servers reach this process, where that is not the one that they
             see, as behind a NAT.
         pipe_port: where this process listens for them; 0 takes a free port.
+        gateway_host, gateway_port: where a gateway listens.
+        gateway_names: the host names by which runners dial it, with commas between them; one is signed by each device.
+        gateway_address: where its other replicas reach it, such as `http://10.0.0.5:8760`; else where it listens.
+        gateway_cert, gateway_cert_key: files of its certificate and key, where no proxy before it ends TLS.
+        gateway_token: the token of the internal API, which engines show; without it that API is off.
+        gateway_key: signs job tokens, 32 characters or more, the same for all replicas; with commas, the first one
+            signs and all are known.
+        gateway_org_slots: jobs of one organisation in the pool at once; unset: any number.
+        gateway_buffer_slots: slots of the pool beyond what waits and runs, for the scaling signal.
+        gateway_min_agent: runners with an older agent get no jobs.
+        gateway_hellos_per_s: how many runners a gateway lets connect in a second.
+        runner_gateway: the gateway that a runner dials, `wss://host`.
+        runner_tls: `development` lets a runner dial `ws://` beyond its own machine, too.
+        runner_ca: a file with certificates to trust for gateway and object store, beside the system's.
+        runner_credential: the pool's secret, for a runner of the pool.
+        runner_name: what this runner is called; else the machine's name.
+        runner_state: the folder for its key and its logs; else `.rota/runner` in the home folder.
+        runner_scratch: the folder for its sessions; else `scratch` in the state folder.
+        runner_slots: sessions at once, 1 to 64.
+        runner_quota_mib: what the files of all its sessions may take together.
+        runner_floor_mib: with less free disk than this it takes no work.
+        runner_output_mib: the largest object that it publishes.
+        runner_fontset: the version of the fonts that it has for overlays.
     """
 
     dsn: str | None = None
@@ -101,6 +124,30 @@ class Settings:
     exec_wait_s: float = 120.0
     pipe_host: str | None = None
     pipe_port: int = 0
+    gateway_host: str = "127.0.0.1"
+    gateway_port: int = 8760
+    gateway_names: str | None = None
+    gateway_address: str | None = None
+    gateway_cert: str | None = None
+    gateway_cert_key: str | None = None
+    gateway_token: str | None = None
+    gateway_key: str | None = None
+    gateway_org_slots: int | None = None
+    gateway_buffer_slots: int = 0
+    gateway_min_agent: str | None = None
+    gateway_hellos_per_s: float = 200.0
+    runner_gateway: str | None = None
+    runner_tls: Literal["required", "development"] = "required"
+    runner_ca: str | None = None
+    runner_credential: str | None = None
+    runner_name: str | None = None
+    runner_state: str | None = None
+    runner_scratch: str | None = None
+    runner_slots: int = 1
+    runner_quota_mib: int = 20_480
+    runner_floor_mib: int = 1024
+    runner_output_mib: int = 4096
+    runner_fontset: str = "0"
 
     def require_dsn(self) -> str:
         """The database's address.
@@ -211,6 +258,30 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "exec_wait_s": _number(0.1, 86_400),
     "pipe_host": _text,
     "pipe_port": _whole(0, 65_535),
+    "gateway_host": _text,
+    "gateway_port": _whole(0, 65_535),
+    "gateway_names": _texts,
+    "gateway_address": _text,
+    "gateway_cert": _text,
+    "gateway_cert_key": _text,
+    "gateway_token": _text,
+    "gateway_key": _text,
+    "gateway_org_slots": _whole(1, 100_000),
+    "gateway_buffer_slots": _whole(0, 100_000),
+    "gateway_min_agent": _text,
+    "gateway_hellos_per_s": _number(1, 100_000),
+    "runner_gateway": _text,
+    "runner_tls": _one_of("required", "development"),
+    "runner_ca": _text,
+    "runner_credential": _text,
+    "runner_name": _text,
+    "runner_state": _text,
+    "runner_scratch": _text,
+    "runner_slots": _whole(1, 64),
+    "runner_quota_mib": _whole(1, 1_000_000_000),
+    "runner_floor_mib": _whole(0, 1_000_000_000),
+    "runner_output_mib": _whole(1, 1_000_000),
+    "runner_fontset": _text,
 }
 
 
@@ -261,6 +332,7 @@ OWN: Final = frozenset(
     {
         "dsn", "role", "log_format", "log_level", "pool_size", "job_pool_size", "ffmpeg", "start_s", "metrics_port",
         "metrics_host", "metrics_token", "metrics_prefix",
+        *(entry.name for entry in fields(Settings) if entry.name.startswith(("runner_", "gateway_"))),
     }
 )  # fmt: skip
 """What servers of one database may well set differently."""
@@ -361,7 +433,11 @@ def _nearest(name: str, *, prefix: str = "") -> str:
 
 def _shown(name: str, value: Any) -> str:
     # A DSN may hold a password.
-    return "(hidden)" if name in ("dsn", "exec_token", "metrics_token") else repr(value)
+    return (
+        "(hidden)"
+        if name in ("dsn", "exec_token", "gateway_key", "gateway_token", "metrics_token", "runner_credential")
+        else repr(value)
+    )
 
 
 assert {entry.name for entry in fields(Settings)} == {*CHECKS, *LIMIT_TABLES, "roles"}, "each setting has its check"

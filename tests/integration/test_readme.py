@@ -38,10 +38,14 @@ WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 """The pages whose shell blocks run what stands above them."""
 
 ELSEWHERE: Final = frozenset(
-    {"docs/guide/argv-gate.md", "docs/guide/django.md", "docs/guide/exec-calls.md", "docs/guide/exec-servers.md"}
-)
-"""Guides that are tested elsewhere: one needs a project around it (`test_django.py`), two an exec server
-(`test_exec_jobs.py`, `test_exec_guide.py`), one shows a command (`tests/runners/test_check_argv.py`)."""
+    f"docs/guide/{name}.md"
+    for name in (
+        "argv-gate", "django", "exec-calls", "exec-servers", "load-balancers", "runner-machines", "sizing-slots",
+    )
+)  # fmt: skip
+"""Guides that are tested elsewhere: one needs a project around it (`test_django.py`), some exec servers
+(`test_exec_jobs.py`, `test_exec_guide.py`, `test_balancers.py`), one shows a command
+(`tests/runners/test_check_argv.py`), one needs a gateway (`test_runner_command.py`)."""
 
 COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0
@@ -55,6 +59,7 @@ KNOWN_VARIABLES: Final = frozenset(
         "ROTA_DEV_VENV",
         "ROTA_DEV_PYTHON",
         "ROTA_DEV_REQUIRE",
+        "ROTA_DEV_FLAT_JOBS",
         "ROTA_DEV_SEED",
         "ROTA_DEV_FFMPEG",
     }
@@ -274,7 +279,7 @@ def test_the_outcomes_in_the_guide_become_what_it_says(tmp_path: Path, migrated_
 @pytest.fixture
 def granted(migrated_dsn: str, psql: Psql) -> Iterator[Callable[[str], str]]:
     """Makes the page's roles in a database, and gives the address of it for each; roles belong to the whole server."""
-    roles = ("rota_worker", "rota_enqueuer", "rota_reader")
+    roles = ("rota_worker", "rota_enqueuer", "rota_reader", "rota_gateway")
     (grants,) = [block for block in blocks_of(ROOT / "docs/OPERATING.md") if "CREATE ROLE" in block.text]
     psql(migrated_dsn, grants.text)
     try:

@@ -1,8 +1,8 @@
-"""`./dev sim [flow|slots] [SEED] [--count N]`: plays histories and says how each went; a seed that breaks a rule
-repeats it.
+"""`./dev sim [flow|slots|runners] [SEED] [--count N]`: plays histories and says how each went; a seed that breaks a
+rule repeats it.
 
 Without a word it is servers over one database; with `flow`, the same with passes, batches, families, limits and pauses;
-with `slots`, fleets of clients and exec servers.
+with `slots`, fleets of clients and exec servers; with `runners`, gateways, runners and engines.
 """
 
 import argparse
@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tests.simulation import fleet_checks, flow, history
+from tests.simulation import fleet_checks, flow, history, runner_checks
 from tests.simulation.checks import Broken
 
-RUNS: Final[Mapping[str, Callable[[int], Any]]] = {"flow": flow.run, "slots": fleet_checks.run}
+RUNS: Final[Mapping[str, Callable[[int], Any]]] = {
+    "flow": flow.run, "slots": fleet_checks.run, "runners": runner_checks.run,
+}  # fmt: skip
 
 
 def main() -> int:

@@ -9,7 +9,24 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import admin, demo, dev, doctor, execserver, jobs, migrate, passes, pause, runner, slots, top, why, worker
+from rota.cli import (
+    admin,
+    demo,
+    dev,
+    devices,
+    doctor,
+    execserver,
+    gateway,
+    jobs,
+    migrate,
+    passes,
+    pause,
+    runner,
+    slots,
+    top,
+    why,
+    worker,
+)
 from rota.cli import exec as exec_
 from rota.errors import RotaError, SettingsError
 from rota.io.terminal import discard, fail
@@ -35,14 +52,16 @@ app.command(
 )(exec_.exec_command)  # fmt: skip
 app.command("slots", short_help="Show exec servers, who waits for them, and what runs.")(slots.slots)
 app.command("execserver", short_help="Run declared commands for others, in slots.")(execserver.execserver)
-app.command("demo", short_help="Run real work on media files, and kill a worker.")(demo.demo)
+app.command("gateway", short_help="Give runners their work: they dial in here.")(gateway.gateway)
 app.add_typer(jobs.app, name="jobs")
 jobs.app.command("why", short_help="Say what holds a job, and what would open it.")(why.why)
 app.add_typer(passes.app, name="passes")
 app.add_typer(admin.app, name="admin")
 app.add_typer(migrate.app, name="migrate")
 app.add_typer(execserver.config_app, name="config")
+devices.register(runner.app)
 app.add_typer(runner.app, name="runner")
+app.add_typer(demo.app, name="demo")
 
 
 def _version(asked: bool) -> None:

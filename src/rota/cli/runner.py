@@ -1,104 +1,75 @@
-"""`rota runner`: machines that do media work, and what they would make of a command line."""
+"""`rota runner pair|run`: makes this machine a runner of a gateway, and runs it."""
 
-import json
-import shlex
-import sys
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Annotated, Any
+import asyncio
+from typing import Annotated
 
-import msgspec
 import typer
 
-from rota.errors import ArgvNotAllowed, SettingsError
-from rota.io.terminal import fail
-from rota.runners.argv import Compiled, Listing, compile_argv
-from rota.runners.io.session_folder import SessionFolder
+from rota.cli.check_argv import check_argv
+from rota.cli.options import read_settings
+from rota.cli.worker import run as run_loop
+from rota.errors import SettingsError
+from rota.io import log, terminal
+from rota.runners.io.identity import read_identity, write_identity
+from rota.runners.io.pairing import pair as pair_with
+from rota.runners.io.probing import probe, system
+from rota.runners.io.running import gateway_of, name_of, run_runner, state_folder, who
+from rota.runners.io.shown import facts_of, shown_for
+from rota.runners.io.trust import trusted
+from rota.settings import Settings
 
-app = typer.Typer(help="Runners: machines that do media work.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="A runner: this machine works for a gateway, which it dials.", no_args_is_help=True)
+app.command("check-argv", context_settings={"ignore_unknown_options": True})(check_argv)
 
-
-@app.callback()
-def _group() -> None:
-    """Runners: machines that do media work."""
-
-
-class CheckLine(msgspec.Struct, frozen=True):
-    """One command line to judge, with the session it would run in; unknown fields are ignored."""
-
-    tool: str
-    argv: list[str]
-    id: str | int | None = None
-    files: list[str] = msgspec.field(default_factory=list)
-    contents: dict[str, str] = msgspec.field(default_factory=dict)
-    symlinks: dict[str, str] = msgspec.field(default_factory=dict)
+Gateway = Annotated[
+    str | None, typer.Option("--gateway", help="The gateway, wss://host. Else ROTA_RUNNER_GATEWAY.", metavar="URL")
+]
+Name = Annotated[str | None, typer.Option("--name", help="What people call it; else the machine's name.")]
 
 
-@app.command("check-argv", context_settings={"ignore_unknown_options": True})
-def check_argv(
-    source: Annotated[
-        str, typer.Argument(help="ffmpeg or ffprobe, then -- and its arguments; or a file of JSON lines, - for stdin.")
-    ] = "-",
-    arguments: Annotated[list[str] | None, typer.Argument(help="The arguments, after --.", metavar="[ARGS]…")] = None,
-    folder: Annotated[Path, typer.Option("--folder", help="The session's folder, for a command line.")] = Path(),
+@app.command("pair")
+def pair(
+    code: Annotated[str, typer.Argument(help="The one-time code from your organisation.", metavar="CODE")],
+    gateway: Gateway = None,
+    name: Name = None,
+    again: Annotated[bool, typer.Option("--again", help="Replace the pairing that this machine has.")] = False,
 ) -> None:
-    """Show what the argv gate makes of a command line, or of many as JSON lines.
-
-    A JSON line is {id, tool, argv, files, contents?, symlinks?}; the answer is {id, verdict, argv?, reason?}. With a
-    command line of one's own the files are those of a folder, and the exit status is 1 if it is refused.
-    """
-    if source in {"ffmpeg", "ffprobe"}:
-        _check_one(source, arguments or [], folder)
-    elif arguments:
-        raise SettingsError(f"{source!r} is no tool: write `rota runner check-argv ffmpeg -- ARGS`.")
-    elif source == "-":
-        # Whatever the terminal's encoding is: JSON is UTF-8.
-        _check_lines(line.decode(errors="surrogateescape") for line in sys.stdin.buffer)
-    else:
-        with open(source, encoding="utf-8", errors="surrogateescape") as lines:
-            _check_lines(lines)
-
-
-def _check_one(tool: str, argv: list[str], folder: Path) -> None:
-    try:
-        compiled = compile_argv(tool, argv, SessionFolder(folder))
-    except ArgvNotAllowed as error:
-        fail(f"argv_not_allowed: {error}", status=1)
-    typer.echo(shlex.join([tool, *compiled.argv]))
-
-
-def _check_lines(lines: Iterable[str]) -> None:
-    broken = 0
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        answer = _judged(line, number)
-        broken += "broken" in answer
-        answer.pop("broken", None)
-        typer.echo(json.dumps(answer))
-    if broken:
-        fail(
-            f"{broken} of the lines could not be read: {{id, tool, argv, files, contents?, symlinks?}} each.", status=2
+    """Pair this machine with a gateway: makes its key, which stays here, and registers it with a one-time code."""
+    settings = _settings(gateway, name)
+    folder = state_folder(settings)
+    if not again and (held := read_identity(folder)) is not None:
+        raise SettingsError(
+            f"This machine is paired already, as {held.name} with {held.gateway}. Use --again to pair it anew, "
+            "and let your organisation revoke the old device."
         )
+    at = gateway_of(settings)
+    os, arch = system()
+    tls = trusted(settings.runner_ca)
+    made = asyncio.run(pair_with(at, code.strip(), name=name_of(settings), os=os, arch=arch, tls=tls))
+    path = write_identity(folder, made)
+    terminal.write(f"paired as {made.name} (device {made.device_id}) of {made.org_id}; its key is in {path}\n")
+    terminal.write("next: rota runner run\n")
 
 
-def _judged(line: str, number: int) -> dict[str, Any]:
+@app.command("run")
+def run(
+    pool: Annotated[bool, typer.Option("--pool", help="As a worker of the pool, with ROTA_RUNNER_CREDENTIAL.")] = False,
+    gateway: Gateway = None,
+    name: Name = None,
+) -> None:
+    """Work for a gateway until a signal stops it: Ctrl-C lets sessions end, a second one or SIGTERM does not."""
+    settings = _settings(gateway, name)
+    is_who = who(settings, pool=pool)
+    log.setup(settings)
+    ability = probe(settings)
+    terminal.print_facts(facts_of(ability, gateway=is_who.gateway.shown, who=is_who.name))
+    shown = shown_for()
     try:
-        # By json, because msgspec refuses half a surrogate pair, which a command line may hold: it is answered for.
-        case = msgspec.convert(json.loads(line), CheckLine)
-    except (ValueError, RecursionError) as error:
-        return {"id": None, "verdict": "reject", "reason": f"line {number} cannot be read: {error}", "broken": True}
-    session = Listing(
-        [_plain(name) for name in case.files],
-        {_plain(name): text for name, text in case.contents.items()},
-        {_plain(name): target for name, target in case.symlinks.items()},
-    )
-    try:
-        compiled: Compiled = compile_argv(case.tool, case.argv, session)
-    except ArgvNotAllowed as error:
-        return {"id": case.id, "verdict": "reject", "reason": f"argv_not_allowed: {error}"}
-    return {"id": case.id, "verdict": "allow", "argv": list(compiled.argv)}
+        status = run_loop(run_runner(settings, is_who=is_who, ability=ability, shown=shown))
+    finally:
+        shown.close()
+    raise typer.Exit(status)
 
 
-def _plain(name: str) -> str:
-    return name.removeprefix("./")
+def _settings(gateway: str | None, name: str | None) -> Settings:
+    return read_settings(runner_gateway=gateway, runner_name=name)

@@ -1,1 +1,4 @@
-"""The runner fabric: media work on machines nobody trusts. Rules are here, effects under `io/`."""
+"""The runner fabric: work on machines that dial out, and that nobody trusts.
+
+Spec: runners. Rules stand in this package, effects in `rota.runners.io`.
+"""
