@@ -39,12 +39,13 @@ WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 
 ELSEWHERE: Final = frozenset(
     {
-        "docs/guide/django.md", "docs/guide/exec-calls.md", "docs/guide/exec-servers.md",
+        "docs/guide/argv-gate.md", "docs/guide/django.md", "docs/guide/exec-calls.md", "docs/guide/exec-servers.md",
         "docs/guide/runner-machines.md",
     }
 )  # fmt: skip
 """Guides that are tested elsewhere: one needs a project around it (`test_django.py`), two an exec server
-(`test_exec_jobs.py`, `test_exec_guide.py`), one a gateway (`test_runner_command.py`)."""
+(`test_exec_jobs.py`, `test_exec_guide.py`), one shows a command (`tests/runners/test_check_argv.py`), one needs a
+gateway (`test_runner_command.py`)."""
 
 COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0
@@ -59,6 +60,7 @@ KNOWN_VARIABLES: Final = frozenset(
         "ROTA_DEV_PYTHON",
         "ROTA_DEV_REQUIRE",
         "ROTA_DEV_SEED",
+        "ROTA_DEV_FFMPEG",
     }
 )
 """Variables that are no settings."""

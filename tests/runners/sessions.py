@@ -116,11 +116,11 @@ def listener() -> Iterator[tuple[int, list[bytes]]]:
 
 @functools.cache
 def found_tools() -> tuple[tuple[str, Path, Path], ...]:
-    """The ffmpegs to run on: the one of the settings, PATH or the media package, and each folder in ROTA_TEST_FFMPEG.
+    """The ffmpegs to run on: the one of the settings, PATH or the media package, and each folder in ROTA_DEV_FFMPEG.
 
     Debian's 5.1 and a new one behave differently in many ways that matter here; name both where both are at hand.
     """
-    folders = [Path(folder) for folder in os.environ.get("ROTA_TEST_FFMPEG", "").split(os.pathsep) if folder]
+    folders = [Path(folder) for folder in os.environ.get("ROTA_DEV_FFMPEG", "").split(os.pathsep) if folder]
     tools = {folder / "ffmpeg": folder / "ffprobe" for folder in folders}
     with contextlib.suppress(MediaError):
         first = find_tools()

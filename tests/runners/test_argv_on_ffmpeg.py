@@ -33,7 +33,7 @@ SPECIAL = {
 }
 SAMPLE = (
     ALLOWED
-    if os.environ.get("ROTA_TEST_FFMPEG")
+    if os.environ.get("ROTA_DEV_FFMPEG")
     else [line for index, line in enumerate(ALLOWED) if index % 5 == 0 or line.id in SPECIAL]
 )
 

@@ -1,6 +1,8 @@
 """`rota runner check-argv`, for a person and for a pipeline."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +70,14 @@ def test_another_tool_is_named_as_wrong() -> None:
     )
     assert done.returncode == 2
     assert "'ffplay' is no tool" in done.stderr
+
+
+def test_the_guide_shows_what_is_so(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide/argv-gate.md").read_text()
+    [command] = re.findall(r"```sh\nrota runner check-argv (.+)\n```", guide)
+    shown = re.findall(r"```text\n(.+)\n```", guide)
+    assert check("--folder", str(tmp_path), *shlex.split(command))[1].strip() == shown[0]
+    refused = check("--folder", str(tmp_path), "ffmpeg", "--", "-i", "a.mp4", "-vf", "movie=/etc/passwd", "o.mp4")
+    assert refused[2].strip() == shown[1]
+    [line] = re.findall(r"```json\n(.+)\n```", guide)
+    assert json.loads(check(lines=line)[1])["verdict"] == "allow"
