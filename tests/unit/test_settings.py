@@ -78,6 +78,7 @@ def test_settings_are_frozen() -> None:
 
 # --- bad values ---
 
+SECRET = {"dsn", "exec_token", "gateway_key", "gateway_token", "metrics_token", "runner_credential"}
 WRONG: dict[str, list[Any]] = {
     "dsn": ["", "   ", 5],
     "schema": ["Rota", "pg_rota", "1st", "a-b", 'a"b', "s" * 42, "", 7],
@@ -143,11 +144,7 @@ def test_each_setting_has_wrong_values_here() -> None:
 def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, value: Any) -> None:
     said = refusal(tmp_path, flags={name: value})
     flag = "--" + name.replace("_", "-")
-    shown = (
-        "(hidden)"
-        if name in ("dsn", "exec_token", "gateway_key", "gateway_token", "metrics_token", "runner_credential")
-        else repr(value)
-    )
+    shown = "(hidden)" if name in SECRET else repr(value)
     assert said.startswith(f"{flag} = {shown} is no good: give ")
     if isinstance(value, str):
         variable = f"ROTA_{name.upper()}"
