@@ -86,10 +86,10 @@ WITH clock AS MATERIALIZED (
 )
 SELECT extract(epoch FROM due.run_after - clock.now)::double precision AS next_due_s,
        EXISTS (SELECT FROM :"schema".open_jobs AS o
-               WHERE o.state = 'leased' AND o.lease_until < clock.now
+               WHERE o.state = 'leased' AND o.place = 'worker' AND o.lease_until < clock.now
                  AND o.lease_until > coalesce(clock.now - make_interval(secs => 1 + $12), '-infinity'))
            OR EXISTS (SELECT FROM :"schema".open_jobs AS o
-                      WHERE o.cancel_asked_at IS NOT NULL
+                      WHERE o.cancel_asked_at IS NOT NULL AND o.place = 'worker'
                         AND o.cancel_asked_at < clock.now - make_interval(secs => $3)) AS expired,
        ARRAY(SELECT o.id FROM :"schema".open_jobs AS o
              WHERE o.cancel_asked_at IS NOT NULL AND o.leased_by = $2) AS cancels,

@@ -1,6 +1,6 @@
 -- Ends leases that ran out: back to the queue, failed on the last try, cancelled if somebody asked. It reads the job
 -- rows alone: who held them, and whether that process lives, does not matter. Also ends jobs whose holder has not
--- answered a cancel within the grace; asking to cancel never moves the lease.
+-- answered a cancel within the grace; asking to cancel never moves the lease. Leases of runners are the gateways' own.
 -- A job with a queued-scope key may have to wait for an uncommitted twin, so it is only named (its state stays leased)
 -- until it is asked for alone.
 -- Parameters: $1 how many at most integer, $2 cancel grace_s float8, $3 this job alone uuid or null,
@@ -15,14 +15,14 @@ WITH clock AS MATERIALIZED (
     SELECT o.id, o.kind, o.lease_epoch, o.leased_by, o.tries, o.max_tries, o.lease_until, o.cancel_asked_at,
            o.last_error, o.dedupe_scope, o.dedupe_key, o.started_at, o.heartbeat_at, o.batch_id
     FROM :"schema".open_jobs AS o
-    WHERE o.state = 'leased' AND o.lease_until < (SELECT clock.now FROM clock)
+    WHERE o.state = 'leased' AND o.place = 'worker' AND o.lease_until < (SELECT clock.now FROM clock)
       AND ($3::uuid IS NULL OR o.id = $3)
     ORDER BY o.lease_until LIMIT $1 FOR UPDATE SKIP LOCKED
 ), unanswered AS MATERIALIZED (
     SELECT o.id, o.kind, o.lease_epoch, o.leased_by, o.tries, o.max_tries, o.lease_until, o.cancel_asked_at,
            o.last_error, o.dedupe_scope, o.dedupe_key, o.started_at, o.heartbeat_at, o.batch_id
     FROM :"schema".open_jobs AS o
-    WHERE o.state || '' = 'leased' AND o.cancel_asked_at IS NOT NULL
+    WHERE o.state || '' = 'leased' AND o.place = 'worker' AND o.cancel_asked_at IS NOT NULL
       AND o.cancel_asked_at < (SELECT clock.now FROM clock) - make_interval(secs => $2)
       AND ($3::uuid IS NULL OR o.id = $3)
     LIMIT $1 FOR UPDATE SKIP LOCKED
