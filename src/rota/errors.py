@@ -20,6 +20,19 @@
     │   ├── ExecRefused      it was not run, and the same call never will be
     │   ├── ExecFailed       it ran and ended badly; `receipt` tells how
     │   └── ExecLost         the connection to its exec server broke while it ran
+    ├── RunnerError          work on a runner did not go well
+    │   ├── NoRunner         no runner took the session in time (a NotNow too)
+    │   ├── GatewayAbsent    there is no gateway here, or it serves no engine (a NotNow too)
+    │   ├── GatewayAway      the gateway does not answer now (a NotNow too)
+    │   ├── GatewayRefused   the gateway did not take a request, and the same one never goes better
+    │   ├── SessionNotFound  no such session was ever opened
+    │   ├── SessionLost      the session is over: its runner, its lease or its kept answers are gone
+    │   ├── OpInFlight       the session does one op at a time, and one runs
+    │   ├── OpCancelled      the session was cancelled while the op ran
+    │   ├── OpTimeout        the runner did not answer in time
+    │   ├── OpFailed         the runner could not do the op; `code` says why
+    │   ├── ProgramFailed    ffmpeg or ffprobe ended with a status other than 0
+    │   └── OutputRejected   what the runner published is not what was expected
     ├── BatchNotFound        no batch has this id
     ├── JobEnded             a job whose result was waited for has none
     │   ├── JobFailed        it failed or expired; says why
@@ -157,6 +170,105 @@ class ExecFailed(ExecError):
 
 class ExecLost(ExecError):
     """The connection to the exec server broke while the command ran. It is killed there; how far it came is unknown."""
+
+
+class RunnerError(RotaError):
+    """Work on a runner did not go well. `code` is the protocol's word, `retryable` whether trying again may help."""
+
+    code = "runner_error"
+    retryable = True
+
+
+class NoRunner(NotNow, RunnerError):
+    """No runner took the session within the time that the call was willing to wait."""
+
+    code = "no_runner"
+
+
+class GatewayAbsent(NotNow, RunnerError):
+    """No gateway is set, or it has no token for engines: there are no runners here. Do without, if you can."""
+
+    code = "internal_api_disabled"
+
+
+class GatewayAway(NotNow, RunnerError):
+    """The gateway does not answer now, or its replica that holds the session does not."""
+
+    code = "gateway_away"
+
+
+class GatewayRefused(RunnerError):
+    """The gateway did not take a request, for a reason that stays. `code` is its word for it."""
+
+    retryable = False
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SessionNotFound(RunnerError):
+    """No such session was ever opened. Do not try again."""
+
+    code = "session_not_found"
+    retryable = False
+
+
+class SessionLost(RunnerError):
+    """The session is over and cannot serve an op. `reason` says why. Open a new one, or fail."""
+
+    code = "session_lost"
+
+    def __init__(self, message: str, *, reason: str = "unknown") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class OpInFlight(RunnerError):
+    """The session does one op at a time, and one runs."""
+
+    code = "op_in_flight"
+
+
+class OpCancelled(RunnerError):
+    """The session was cancelled, or its execution ended, while the op ran."""
+
+    code = "op_cancelled"
+    retryable = False
+
+
+class OpTimeout(RunnerError):
+    """The runner did not answer the op in time; it may still be at it."""
+
+    code = "op_timeout"
+
+
+class OpFailed(RunnerError):
+    """The runner could not do an op. `code` is the protocol's word for why, such as `argv_not_allowed`."""
+
+    def __init__(self, message: str, *, code: str, retryable: bool) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retryable = retryable
+
+
+class ProgramFailed(RunnerError):
+    """ffmpeg or ffprobe ran on the runner and ended with another status than 0. `stderr_tail` has its last words."""
+
+    code = "program_failed"
+    retryable = False
+
+    def __init__(self, message: str, *, exit_code: int, stderr_tail: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.stderr_tail = stderr_tail
+
+
+class OutputRejected(RunnerError):
+    """What a runner published is not what was expected, so nothing of it was kept. Its class is `runner`."""
+
+    code = "output_rejected"
+    failure_class = "runner"
 
 
 class BatchNotFound(RotaError):
