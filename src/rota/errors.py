@@ -33,7 +33,10 @@
     │   ├── OpFailed         the runner could not do the op; `code` says why
     │   ├── ProgramFailed    ffmpeg or ffprobe ended with a status other than 0
     │   └── OutputRejected   what the runner published is not what was expected
+    ├── RunnerError          this machine could not be paired, or its gateway refuses it; says what to do
     ├── BatchNotFound        no batch has this id
+    ├── DeviceNotFound       no paired device has this id
+    ├── PairingError         a device was not paired; `code` says why
     ├── JobEnded             a job whose result was waited for has none
     │   ├── JobFailed        it failed or expired; says why
     │   └── JobCancelled     somebody wanted it to end
@@ -269,10 +272,23 @@ class OutputRejected(RunnerError):
 
     code = "output_rejected"
     failure_class = "runner"
+    """This machine cannot be a runner as it is: it was not paired, or its gateway refuses it for good."""
 
 
 class BatchNotFound(RotaError):
     """No batch has this id."""
+
+
+class DeviceNotFound(RotaError):
+    """No paired device has this id, or it is revoked."""
+
+
+class PairingError(RotaError):
+    """A device was not paired. `code` is the word for it: invalid_code, wrong, used, expired, locked or try_again."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class LeaseLost(RotaError):

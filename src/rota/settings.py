@@ -67,6 +67,18 @@ class Settings:
         pipe_host: the name or address at which exec servers reach this process, where that is not the one that they
             see, as behind a NAT.
         pipe_port: where this process listens for them; 0 takes a free port.
+        runner_gateway: the gateway that a runner dials, `wss://host`.
+        runner_tls: `development` lets a runner dial `ws://` beyond its own machine, too.
+        runner_ca: a file with certificates to trust for gateway and object store, beside the system's.
+        runner_credential: the pool's secret, for a runner of the pool.
+        runner_name: what this runner is called; else the machine's name.
+        runner_state: the folder for its key and its logs; else `.rota/runner` in the home folder.
+        runner_scratch: the folder for its sessions; else `scratch` in the state folder.
+        runner_slots: sessions at once, 1 to 64.
+        runner_quota_mib: what the files of all its sessions may take together.
+        runner_floor_mib: with less free disk than this it takes no work.
+        runner_output_mib: the largest object that it publishes.
+        runner_fontset: the version of the fonts that it has for overlays.
     """
 
     dsn: str | None = None
@@ -101,6 +113,18 @@ class Settings:
     exec_wait_s: float = 120.0
     pipe_host: str | None = None
     pipe_port: int = 0
+    runner_gateway: str | None = None
+    runner_tls: Literal["required", "development"] = "required"
+    runner_ca: str | None = None
+    runner_credential: str | None = None
+    runner_name: str | None = None
+    runner_state: str | None = None
+    runner_scratch: str | None = None
+    runner_slots: int = 1
+    runner_quota_mib: int = 20_480
+    runner_floor_mib: int = 1024
+    runner_output_mib: int = 4096
+    runner_fontset: str = "0"
 
     def require_dsn(self) -> str:
         """The database's address.
@@ -211,6 +235,18 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "exec_wait_s": _number(0.1, 86_400),
     "pipe_host": _text,
     "pipe_port": _whole(0, 65_535),
+    "runner_gateway": _text,
+    "runner_tls": _one_of("required", "development"),
+    "runner_ca": _text,
+    "runner_credential": _text,
+    "runner_name": _text,
+    "runner_state": _text,
+    "runner_scratch": _text,
+    "runner_slots": _whole(1, 64),
+    "runner_quota_mib": _whole(1, 1_000_000_000),
+    "runner_floor_mib": _whole(0, 1_000_000_000),
+    "runner_output_mib": _whole(1, 1_000_000),
+    "runner_fontset": _text,
 }
 
 
@@ -261,6 +297,7 @@ OWN: Final = frozenset(
     {
         "dsn", "role", "log_format", "log_level", "pool_size", "job_pool_size", "ffmpeg", "start_s", "metrics_port",
         "metrics_host", "metrics_token", "metrics_prefix",
+        *(entry.name for entry in fields(Settings) if entry.name.startswith("runner_")),
     }
 )  # fmt: skip
 """What servers of one database may well set differently."""
@@ -361,7 +398,7 @@ def _nearest(name: str, *, prefix: str = "") -> str:
 
 def _shown(name: str, value: Any) -> str:
     # A DSN may hold a password.
-    return "(hidden)" if name in ("dsn", "exec_token", "metrics_token") else repr(value)
+    return "(hidden)" if name in ("dsn", "exec_token", "metrics_token", "runner_credential") else repr(value)
 
 
 assert {entry.name for entry in fields(Settings)} == {*CHECKS, *LIMIT_TABLES, "roles"}, "each setting has its check"

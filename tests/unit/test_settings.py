@@ -40,6 +40,10 @@ def test_each_setting_can_come_from_each_source(tmp_path: Path) -> None:
         "keep_days": 1.5, "log_format": "json", "log_level": "debug", "ffmpeg": "/opt/ffmpeg",
         "exec_addresses": "exec-1:8750", "exec_token": "s3cret", "exec_ca": "ca.pem", "exec_wait_s": 5.0,
         "pipe_host": "10.0.0.7", "pipe_port": 9000,
+        "runner_gateway": "wss://gateway", "runner_tls": "development", "runner_ca": "ca.pem",
+        "runner_credential": "s3cret", "runner_name": "mac-7", "runner_state": "/var/runner",
+        "runner_scratch": "/scratch", "runner_slots": 3, "runner_quota_mib": 5, "runner_floor_mib": 6,
+        "runner_output_mib": 7, "runner_fontset": "3",
     }  # fmt: skip
     expected = Settings(**told)
     as_text = {f"ROTA_{name.upper()}": str(value) for name, value in told.items()}
@@ -104,6 +108,18 @@ WRONG: dict[str, list[Any]] = {
     "exec_wait_s": [0, 86_401, "long"],
     "pipe_host": ["", 1],
     "pipe_port": [-1, 65_536, "http"],
+    "runner_gateway": ["", 1],
+    "runner_tls": ["off", True],
+    "runner_ca": ["", 1],
+    "runner_credential": ["", 1],
+    "runner_name": ["", 1],
+    "runner_state": ["", 1],
+    "runner_scratch": ["", 1],
+    "runner_slots": [0, 65, "all"],
+    "runner_quota_mib": [0, -1, "1G"],
+    "runner_floor_mib": [-1, "low"],
+    "runner_output_mib": [0, 1_000_001],
+    "runner_fontset": ["", 1],
 }
 
 
@@ -115,7 +131,7 @@ def test_each_setting_has_wrong_values_here() -> None:
 def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, value: Any) -> None:
     said = refusal(tmp_path, flags={name: value})
     flag = "--" + name.replace("_", "-")
-    shown = "(hidden)" if name in ("dsn", "exec_token", "metrics_token") else repr(value)
+    shown = "(hidden)" if name in ("dsn", "exec_token", "metrics_token", "runner_credential") else repr(value)
     assert said.startswith(f"{flag} = {shown} is no good: give ")
     if isinstance(value, str):
         variable = f"ROTA_{name.upper()}"

@@ -7,7 +7,6 @@ caller's event loop, leaves signals to it, and answers nobody without the token 
 import asyncio
 import contextlib
 import hmac
-import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -24,6 +23,7 @@ from starlette.routing import Route
 
 from rota.errors import SettingsError
 from rota.io.families import Family
+from rota.io.serving import is_loopback
 
 STOP_S: Final = 2
 """How long a scrape that is under way may hold up the end of the server."""
@@ -99,7 +99,7 @@ class MetricsServer:
         port: int,
         token: str | None,
     ) -> None:
-        if token is None and not _is_loopback(host):
+        if token is None and not is_loopback(host):
             raise SettingsError(
                 f"metrics_host = {host!r} can be reached from other machines: "
                 "set metrics_token as well, or leave metrics_host at 127.0.0.1."
@@ -158,10 +158,3 @@ def _shows(headers: Mapping[str, str], token: str) -> bool:
     scheme, _, shown = headers.get("authorization", "").partition(" ")
     # In constant time: how long a refusal takes says nothing of the token.
     return scheme.lower() == "bearer" and hmac.compare_digest(shown.strip().encode(), token.encode())
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

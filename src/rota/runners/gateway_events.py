@@ -8,6 +8,7 @@ number of an ask. Every lease is a job id with its epoch; the store compares bot
 
 from dataclasses import dataclass
 
+from rota.runners.matching import Needs
 from rota.runners.messages import (
     Capabilities,
     Frame,
@@ -104,7 +105,8 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Garbled:
-    """Server: a frame that is no good: the code and text of its `ProtocolError`, or binary. It counts as life."""
+    """Server: a frame that is no good: the code and text of its `ProtocolError`; or `binary`; or `unknown_type`, where
+    `from_runner` gave None. It counts as life. Before the welcome it ends the connection, after it nothing happens."""
 
     connection: int
     code: str
@@ -165,10 +167,11 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """Store: answers `Renew`: of what was asked, the leases that do not hold any more."""
+    """Store: answers `Renew`: of what was asked, the leases that do not hold any more; None: nobody knows, because the
+    database does not answer. The runner then hears nothing about them, and its own deadline counts."""
 
     connection: int
-    lost: tuple[Lease, ...]
+    lost: tuple[Lease, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +183,10 @@ class LeaseLost:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Store: so many jobs like this are queued. On each notification, and for each group in the look of every second,
-    which makes up for lost notifications."""
+    """Store: so many jobs that need this are queued. On each notification, and for each group of equal needs in the
+    look of every second, which makes up for lost notifications."""
 
-    target: str
-    org_id: str
-    job_type: str
+    needs: Needs
     count: int = 1
 
 
@@ -223,7 +224,7 @@ class Moved:
 class OpAsked:
     """Internal API: an engine wants one op. Answered with `AnswerOp`, `RefuseOp` or `SeekOp`, in good time.
 
-    `op_id` None: the gateway makes one. `timeout_s` None: the job's own."""
+    `op_id` None: the gateway makes one. `timeout_s` None: the job's own. The args fit into a payload."""
 
     ask: int
     session_id: str
@@ -372,8 +373,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Store: 45 seconds more for these leases. `Renewed` follows; if the database does not answer, nothing does, and
-    the runner hears no heartbeat either."""
+    """Store: 45 seconds more for these leases. `Renewed` follows, always."""
 
     connection: int
     leases: tuple[Lease, ...]

@@ -1,8 +1,8 @@
 """One session, as each side keeps it. Pure.
 
-`OpGate` is the gateway's: one op in flight, who waits for it, and when the session is over because nobody used it or its
-time is up. `OpLog` is the runner's: which ops were asked already, so that a repeat is answered and never carried out
-again (I3 guards the epochs, this guards the ops within one).
+`OpGate` is the gateway's: one op in flight, who waits for it, and when the session is over because nobody used it or
+its time is up. `OpLog` is the runner's: which ops were asked already, so that a repeat is answered and never carried
+out again (I3 guards the epochs, this guards the ops within one).
 
 Spec: runners, "Job types", "Idempotency".
 """
@@ -17,8 +17,8 @@ from rota.runners.messages import JsonObject
 
 ANSWERS_KEPT: Final = 256
 OPS_MAX: Final = 100_000
-"""Ops of one session: about seven a second for as long as a session may last. A fingerprint of each is kept, so that one
-that has aged out is known; past that number none is taken, and the engine opens another session."""
+"""Ops of one session: about seven a second for as long as a session may last. A fingerprint of each is kept, so that
+one that has aged out is known; past that number none is taken, and the engine opens another session."""
 WAITERS_MAX: Final = 16
 """Requests that wait for one op: the first, and its repeats."""
 TIMEOUT_S_DEFAULT: Final = 14_400

@@ -1,7 +1,7 @@
 """Job tokens: what a runner shows with each message about a job. Pure.
 
-A token is a JWT of one algorithm, HS256, signed with a key of the gateway's that all replicas share. Which algorithm and
-key are used is never read from a token. It covers one job at one epoch and ends five minutes after the job's time.
+A token is a JWT of one algorithm, HS256, signed with a key of the gateway's that all replicas share. Which algorithm
+and key are used is never read from a token. It covers one job at one epoch and ends five minutes after the job's time.
 
 Spec: runners, "Job lifecycle, leases and fencing".
 """
@@ -18,6 +18,7 @@ KEY_BYTES_MIN: Final = 32
 """As long as what HMAC-SHA256 gives: a shorter key could be guessed more easily than the signature."""
 _ALGORITHM: Final = "HS256"
 _CLAIMS: Final = ("jobId", "epoch", "orgId", "exp")
+_OPTIONS: Final[Any] = {"require": list(_CLAIMS), "verify_exp": False, "verify_iat": False, "verify_nbf": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,7 @@ class TokenKeys:
         for key in self._keys:
             try:
                 # The time is compared below: the library would read a clock of its own.
-                content = jwt.decode(
-                    token, key, algorithms=[_ALGORITHM], options={"require": list(_CLAIMS), "verify_exp": False}
-                )
+                content = jwt.decode(token, key, algorithms=[_ALGORITHM], options=_OPTIONS)
             except (jwt.InvalidTokenError, ValueError, TypeError, RecursionError):
                 continue
             return _claims(content, wall)

@@ -1,1 +1,1 @@
-"""Effects of the runner fabric: the database, the gateway's sockets, and the machines that run ops."""
+"""What the runner fabric does to the world."""

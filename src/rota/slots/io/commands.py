@@ -13,9 +13,9 @@ from typing import Final
 
 from rota.errors import ArgumentsError
 from rota.io.log import get_logger
+from rota.io.scratch import Scratch
 from rota.slots.io.keepers import KeeperDied, Keepers
 from rota.slots.io.running import Running
-from rota.slots.io.scratch import Scratch
 from rota.slots.io.state import RunningRecord
 from rota.slots.io.streams import Streams
 from rota.slots.io.watch import LOOK_S, NOTHING, look_at, shared_once_bytes

@@ -9,15 +9,11 @@ where they cannot be written, by the kernel (S39).
 import asyncio
 import contextlib
 import hmac
-import ipaddress
-import socket
-import ssl
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response
@@ -27,11 +23,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rota.errors import ProtocolError, SettingsError
 from rota.io.log import get_logger
+from rota.io.outbox import OUTBOX_BYTES_MAX, Outbox
+from rota.io.serving import Place, Serving, is_loopback
 from rota.slots import view
 from rota.slots.broker import Broker
 from rota.slots.io.exchange import Exchange, Runner
 from rota.slots.io.figures import Figures
-from rota.slots.io.outbox import OUTBOX_BYTES_MAX, Outbox
 from rota.slots.messages import Error, Receipt, ServerMessage, encode, from_client
 from rota.slots.progress import Moved
 
@@ -41,7 +38,6 @@ FLUSH_S: Final = 2.0
 """What a stopping exec server gives its clients to take their last frames."""
 FRAMES_IN_A_ROW: Final = 64
 """After so many frames of one client others get their turn."""
-BACKLOG: Final = 2048
 CLIENTS_MAX: Final = 5000
 """Connections at once: each takes a descriptor and some 30 KB, and many systems allow 20,000 descriptors."""
 
@@ -97,9 +93,11 @@ class ExecServer:
         self._make_runner = runner
         self._routes = routes
         self._exchange: Exchange | None = None
-        self._socket: socket.socket | None = None
-        self._server: _Server | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._serving = Serving(
+            "The exec server", Place(listen.host, listen.port, listen.tls_cert, listen.tls_key),
+            ws="websockets-sansio", ws_max_size=broker.rules.frame_bytes_max, ws_ping_interval=listen.ping_s,
+            ws_ping_timeout=listen.ping_s, ws_per_message_deflate=False,
+        )  # fmt: skip
         self._sessions: set[asyncio.Task[None]] = set()
 
     @staticmethod
@@ -108,7 +106,7 @@ class ExecServer:
 
         Raises: SettingsError if whoever reaches it could run commands.
         """
-        if token is None and not _is_loopback(host):
+        if token is None and not is_loopback(host):
             raise SettingsError(
                 f"An exec server that listens on {host} runs commands for whoever reaches it: set a token "
                 "(ROTA_EXEC_TOKEN, or server.token in exec.toml), or listen on 127.0.0.1."
@@ -123,42 +121,27 @@ class ExecServer:
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        assert self._socket is not None, "the exec server is not started"
-        port: int = self._socket.getsockname()[1]
-        return port
+        return self._serving.port
 
     @property
     def address(self) -> str:
         """Its address as clients write it, such as `http://127.0.0.1:8750`."""
-        host = f"[{self._listen.host}]" if ":" in self._listen.host else self._listen.host
-        return f"{'https' if self._listen.tls_cert else 'http'}://{host}:{self.port}"
+        return self._serving.address
 
     async def start(self) -> None:
         """Begins to listen; safe to repeat.
 
         Raises: SettingsError if the address or the certificate cannot be used.
         """
-        if self._server is not None:
+        if self._serving.started:
             return
-        listen = self._listen
         figures = Figures(self.broker)
         self._exchange = Exchange(self.broker, self._make_runner, figures)
-        config = uvicorn.Config(
-            self._app(figures), http="httptools", ws="websockets-sansio", loop="none", lifespan="off",
-            log_config=None, access_log=False, server_header=False, proxy_headers=False,
-            ws_max_size=self.broker.rules.frame_bytes_max,
-            ws_ping_interval=listen.ping_s, ws_ping_timeout=listen.ping_s, ws_per_message_deflate=False,
-            backlog=BACKLOG, timeout_graceful_shutdown=1, ssl_certfile=listen.tls_cert, ssl_keyfile=listen.tls_key,
-        )  # fmt: skip
         try:
-            self._load(config)
-            self._socket = _bind(listen.host, listen.port)
+            await self._serving.start(self._app(figures))
         except SettingsError:
             await self._exchange.runner.stop()
             raise
-        self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-        await self._server.ready.wait()
         log.info("exec server started", address=self.address, instance_id=self.broker.rules.instance_id)
 
     async def drain(self, limit_s: float) -> None:
@@ -169,7 +152,7 @@ class ExecServer:
 
     async def stop(self) -> None:
         """Ends all that runs, gives clients their last frames and closes; safe to repeat."""
-        if self._server is None or self._serving is None:
+        if not self._serving.started:
             return
         await self.drain(0.0)
         self.exchange.stop()
@@ -177,16 +160,8 @@ class ExecServer:
             _, late = await asyncio.wait(set(self._sessions), timeout=FLUSH_S)
             for session in late:
                 session.cancel()
-        self._server.should_exit = True
-        await asyncio.wait({self._serving})
-        self._server = None
+        await self._serving.stop()
         log.info("exec server stopped")
-
-    def _load(self, config: uvicorn.Config) -> None:
-        try:
-            config.load()
-        except (OSError, ssl.SSLError) as error:
-            raise SettingsError(f"The certificate {self._listen.tls_cert} cannot be used: {error}.") from None
 
     def _app(self, figures: Figures) -> Starlette:
         more = self._routes(self) if self._routes is not None else ()
@@ -329,22 +304,6 @@ class _Session:
                 await asyncio.sleep(0)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn inside a program that has its own signals."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-
 async def _healthy(_request: Request) -> Response:
     return PlainTextResponse("alive\n")
 
@@ -357,24 +316,3 @@ def _weight(websocket: WebSocket) -> int:
 def _peer(websocket: WebSocket) -> str:
     client = websocket.client
     return "" if client is None else f"{client.host}:{client.port}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-    except (OSError, UnicodeError) as error:
-        raise SettingsError(f"The exec server cannot listen on {host}:{port}: {error}.") from None
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Also for what is accepted: a peer that acknowledges nothing is given up even if nothing can be written.
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * PING_S * 1000))
-    return bound

@@ -1,7 +1,7 @@
-"""A folder for each command: empty when it begins, gone when it has ended.
+"""A folder for each command or session: empty when it begins, gone when it has ended.
 
-All lie in one folder of this exec server, which holds a lock: what an exec server that was killed has left behind is
-recognised by its free lock and removed at the next start.
+All lie in one folder of this process, which holds a lock: what a process that was killed has left behind is
+recognised by its free lock and removed at the next start (S82).
 """
 
 import asyncio
@@ -15,28 +15,44 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-PREFIX: Final = "commands-"
 LOCK: Final = "lock"
 MODE: Final = 0o700
 
 
 class Scratch:
-    """The folders of one exec server, under `root`."""
+    """The folders of one process.
 
-    def __init__(self, root: Path | None) -> None:
+    Args:
+        root: under it they lie; None: in the system's temp folder.
+        prefix: how the names of such processes' folders begin.
+        left: told of each folder that could not be removed; it is tried again when this process is gone.
+    """
+
+    def __init__(
+        self, root: Path | None, *, prefix: str = "commands-", left: Callable[[str], None] | None = None
+    ) -> None:
         self._root = root if root is not None else Path(tempfile.gettempdir()) / f"rota-scratch-{os.getuid()}"
+        self._prefix = prefix
+        self._left = left
         self._folder: Path | None = None
         self._lock = -1
         self._count = 0
         self._spare: list[str] = []
         self._removals: set[asyncio.Future[None]] = set()
 
+    def open(self) -> Path:
+        """Removes what dead processes have left, and returns the folder of this process; safe to repeat.
+
+        Raises: OSError, among them a disk that is full.
+        """
+        return self._folder or self._open()
+
     def take(self) -> str:
         """A new, empty folder.
 
         Raises: OSError, among them a disk that is full.
         """
-        folder = self._folder or self._open()
+        folder = self.open()
         if self._spare:
             return self._spare.pop()
         self._count += 1
@@ -56,7 +72,12 @@ class Scratch:
             return
         removal = asyncio.get_running_loop().run_in_executor(None, _remove, path)
         self._removals.add(removal)
-        removal.add_done_callback(self._removals.discard)
+        removal.add_done_callback(lambda done: self._removed(done, path))
+
+    def _removed(self, removal: "asyncio.Future[None]", path: str) -> None:
+        self._removals.discard(removal)
+        if self._left is not None and os.path.lexists(path):
+            self._left(path)
 
     async def close(self) -> None:
         """Removes everything; safe to repeat."""
@@ -70,9 +91,9 @@ class Scratch:
 
     def _open(self) -> Path:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in self._root.glob(f"{PREFIX}*"):
+        for left in self._root.glob(f"{self._prefix}*"):
             _remove_if_left(left)
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._root))
+        folder = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._root))
         self._lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._folder = folder
@@ -80,7 +101,7 @@ class Scratch:
 
 
 def _remove_if_left(folder: Path) -> None:
-    """Removes the folder of an exec server that is gone."""
+    """Removes the folder of a process that is gone."""
     with contextlib.suppress(OSError):
         lock = os.open(folder / LOCK, os.O_RDWR)
         try:
@@ -95,7 +116,7 @@ def _remove(path: str) -> None:
 
 
 def _unlock_and_remove(function: Callable[..., Any], path: str, _error: object) -> None:
-    """A command may have taken its own rights to a folder away."""
+    """What ran there may have taken its own rights to a folder away."""
     with contextlib.suppress(OSError):
         os.chmod(os.path.dirname(path), 0o700)
         if os.path.isdir(path) and not os.path.islink(path):

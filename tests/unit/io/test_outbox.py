@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rota.slots.io.outbox import WRITE_TIMEOUT_S, Outbox
+from rota.io.outbox import WRITE_TIMEOUT_S, Outbox
 
 
 class Peer:

@@ -1,7 +1,7 @@
 """What is still to be written to one websocket, so that nobody waits for a slow reader.
 
 Frames go out in the order in which they were put. An outbox has a bound: a client that reads so slowly that it is
-reached loses its connection, and with it its wants, instead of filling the memory.
+reached loses its connection instead of filling the memory.
 """
 
 import asyncio

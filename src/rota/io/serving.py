@@ -1,0 +1,139 @@
+"""What every server of Rota's on the network is made of: a bound socket, and uvicorn inside a program of our own.
+
+The exec server and the gateway serve an ASGI app on it. A link that is half open is noticed by the kernel, where
+nothing that is written is acknowledged.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+
+from rota.errors import SettingsError
+
+BACKLOG: Final = 2048
+UNACKNOWLEDGED_S: Final = 20.0
+"""A peer that acknowledges nothing for so long is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to listen.
+
+    Attributes:
+        host, port: the address; port 0 is any that is free.
+        tls_cert, tls_key: files of a certificate and its key; None: no TLS.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+
+class Serving:
+    """An app on a socket, for as long as it is started. `stop` may be called twice.
+
+    Args:
+        what: the server's name in messages, such as `The gateway`.
+        place: where it listens.
+        options: more of uvicorn's, such as the limits of websockets.
+    """
+
+    def __init__(self, what: str, place: Place, **options: Any) -> None:
+        self._what = what
+        self._place = place
+        self._options = options
+        self._socket: socket.socket | None = None
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether it serves."""
+        return self._server is not None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        assert self._socket is not None, "the server is not started"
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    @property
+    def address(self) -> str:
+        """Its address, such as `http://127.0.0.1:8750`."""
+        host = f"[{self._place.host}]" if ":" in self._place.host else self._place.host
+        return f"{'https' if self._place.tls_cert else 'http'}://{host}:{self.port}"
+
+    async def start(self, app: Starlette) -> None:
+        """Begins to listen.
+
+        Raises: SettingsError if the address or the certificate cannot be used.
+        """
+        config = uvicorn.Config(
+            app, http="httptools", loop="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+            proxy_headers=False, backlog=BACKLOG, timeout_graceful_shutdown=1, ssl_certfile=self._place.tls_cert,
+            ssl_keyfile=self._place.tls_key, **self._options,
+        )  # fmt: skip
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError(f"The certificate {self._place.tls_cert} cannot be used: {error}.") from None
+        self._socket = self._bind()
+        self._server = _Server(config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        await self._server.ready.wait()
+
+    async def stop(self) -> None:
+        """Ends the connections and stops listening."""
+        server, self._server = self._server, None
+        if server is None or self._task is None:
+            return
+        server.should_exit = True
+        await asyncio.wait({self._task})
+
+    def _bind(self) -> socket.socket:
+        host, port = self._place.host, self._place.port
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            bound = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        except (OSError, UnicodeError) as error:
+            raise SettingsError(f"{self._what} cannot listen on {host}:{port}: {error}.") from None
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Also for what is accepted: a peer that acknowledges nothing is given up even if nothing can be written.
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_S * 1000))
+        return bound
+
+
+class _Server(uvicorn.Server):
+    """uvicorn inside a program that has its own signals."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,101 @@
+"""The address of a gateway as a setting gives it, and what it means to dial it. Pure.
+
+A runner speaks TLS to every gateway but one on its own machine: what it signs and what it is sent would otherwise be
+there for whoever sits in between. The host that is dialled goes into the signature, so that a hello serves nowhere
+else.
+
+Spec: runners, "Transport and envelope", "Connection handshake and authentication".
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from rota.errors import SettingsError
+
+_SCHEMES: Final = {"wss": True, "https": True, "ws": False, "http": False}
+_PORTS: Final = {True: 443, False: 80}
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A gateway's address.
+
+    Attributes:
+        host: the name or IP address that is dialled, without brackets, in lower case.
+        port: 1 to 65,535.
+        tls: whether it is spoken to over TLS.
+        path: what stands before the routes, "" or `/prefix`.
+    """
+
+    host: str
+    port: int
+    tls: bool
+    path: str = ""
+
+    @property
+    def connect_url(self) -> str:
+        """Where the websocket is."""
+        return f"{'wss' if self.tls else 'ws'}://{self._place}{self.path}/v1/connect"
+
+    @property
+    def pair_url(self) -> str:
+        """Where a device registers its key."""
+        return f"{'https' if self.tls else 'http'}://{self._place}{self.path}/v1/pair"
+
+    @property
+    def shown(self) -> str:
+        """The address for people, in the form in which it can be set."""
+        return f"{'wss' if self.tls else 'ws'}://{self._place}{self.path}"
+
+    @property
+    def _place(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.tls] else f"{host}:{self.port}"
+
+
+def parse_gateway(text: str, *, plain_allowed: bool = False) -> Gateway:
+    """Reads `wss://host`, `https://host:port/prefix`, or a bare `host`, which is spoken to over TLS.
+
+    Args:
+        text: the address.
+        plain_allowed: whether `ws://` and `http://` may lead beyond this machine: for development alone.
+
+    Raises: SettingsError that says what is wrong with it.
+    """
+    whole = text.strip()
+    scheme, _, _ = whole.rpartition("://")
+    try:
+        parts = urlsplit(whole if scheme else f"wss://{whole}")
+        port = parts.port
+    except ValueError as error:
+        raise _bad(text, str(error)) from None
+    tls = _SCHEMES.get(parts.scheme.lower())
+    if tls is None:
+        raise _bad(text, f"{parts.scheme} is not wss or https")
+    host = parts.hostname
+    if not host or re.search(r"[\s/|]", host):
+        raise _bad(text, "it names no host")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise _bad(text, "it may have no account, query or fragment")
+    if port == 0:
+        raise _bad(text, "its port is 0")
+    if not tls and not plain_allowed and not _is_here(host):
+        raise _bad(text, "without TLS only a gateway on this machine may be dialled")
+    path = parts.path.rstrip("/").removesuffix("/v1/connect")
+    return Gateway(host, port or _PORTS[tls], tls, path)
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _bad(text: str, why: str) -> SettingsError:
+    # An account in an address may be a secret.
+    shown = re.sub(r"//[^/@]*@", "//…@", text.partition("?")[0])
+    return SettingsError(f"{shown!r} is no address of a gateway: {why}. Give wss://host, such as wss://runner.example.")

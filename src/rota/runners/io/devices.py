@@ -1,0 +1,145 @@
+"""Devices, pairing, nonces, the pool's secrets and the audit trail in PostgreSQL: one method for each .sql file.
+
+Secrets come here as hashes, and public keys as they are. `now` is for tests (I5).
+"""
+
+import secrets
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+
+from rota.errors import DeviceNotFound, PairingError
+from rota.runners import pairing
+from rota.runners.io.store import Statements
+from rota.runners.records import AuditRow, Device
+
+DEVICES_MAX = 1000
+"""Devices in one list."""
+CODE_TRIES = 5
+"""New codes that are drawn until one has a selector of its own."""
+
+
+class Devices(Statements):
+    """Who may connect."""
+
+    async def new_code(
+        self, org_id: str, name: str, *, valid_s: float = pairing.VALID_S, now: datetime | None = None
+    ) -> pairing.Code:
+        """Makes a one-time code that pairs one device to an organisation. It is shown once and kept as a hash."""
+        for _ in range(CODE_TRIES):
+            code = pairing.new_code(secrets.choice)
+            if await self._fetch("add_code.sql", code.selector, code.hash, org_id, name, valid_s, now):
+                return code
+        raise PairingError("No free pairing code was found. Try again.", code="try_again")
+
+    async def pair(
+        self, code: pairing.Code, public_key: bytes, *, name: str | None = None, now: datetime | None = None
+    ) -> Device:
+        """Registers a device's public key with a code, which is used up.
+
+        Raises: PairingError with code wrong, used, expired or locked; the text is the same for one that never was.
+        """
+        device_id = str(uuid4())
+        rows = await self._fetch(
+            "pair.sql", code.selector, code.hash, device_id, public_key, name, pairing.ATTEMPTS_MAX, now
+        )
+        word = rows[0]["verdict"] if rows else "wrong"
+        if word != "paired":
+            raise PairingError(pairing.VERDICTS[word], code=word)
+        return await self.device(device_id)
+
+    async def device(self, device_id: str) -> Device:
+        """One device.
+
+        Raises: DeviceNotFound.
+        """
+        rows = await self._fetch("device.sql", device_id)
+        if not rows:
+            raise DeviceNotFound(f"There is no device {device_id[:80]}. rota runner list shows them.")
+        return _device(rows[0])
+
+    async def find(self, device_id: str) -> Device | None:
+        """One device, or None: what a hello asks."""
+        rows = await self._fetch("device.sql", device_id)
+        return _device(rows[0]) if rows else None
+
+    async def devices(self, org_id: str | None = None, *, device_id: str | None = None) -> list[Device]:
+        """Devices, oldest first, at most 1,000."""
+        return [_device(row) for row in await self._fetch("devices.sql", org_id, device_id, DEVICES_MAX)]
+
+    async def seen(self, device_id: str, capabilities: Mapping[str, Any], *, now: datetime | None = None) -> None:
+        """A device connected, and says what it can do."""
+        await self._fetch("see_device.sql", device_id, msgspec.json.encode(capabilities).decode(), now)
+
+    async def rename(self, device_id: str, name: str, *, now: datetime | None = None) -> None:
+        """Gives a device another name.
+
+        Raises: DeviceNotFound.
+        """
+        self._there(await self._fetch("rename_device.sql", device_id, name, now), device_id)
+
+    async def rotate_key(
+        self, device_id: str, public_key: bytes, *, overlap_s: float = pairing.OVERLAP_S, now: datetime | None = None
+    ) -> None:
+        """Registers a device's next key; the one before is good for `overlap_s` seconds more.
+
+        Raises: DeviceNotFound for an unknown or revoked device.
+        """
+        self._there(await self._fetch("rotate_key.sql", device_id, public_key, overlap_s, now), device_id)
+
+    async def revoke(self, device_id: str, *, now: datetime | None = None) -> None:
+        """Revokes a device for ever; its gateway closes its connection at once.
+
+        Raises: DeviceNotFound.
+        """
+        self._there(await self._fetch("revoke_device.sql", device_id, now), device_id)
+
+    async def revoked(self, device_ids: Iterable[str]) -> set[str]:
+        """Which of these devices may not be connected."""
+        return {row["device_id"] for row in await self._fetch("revoked.sql", sorted(device_ids))}
+
+    async def use_nonce(self, device_id: str, nonce: str, *, now: datetime | None = None) -> bool:
+        """Uses a nonce up. False: it was used before."""
+        return bool(await self._fetch("use_nonce.sql", device_id, nonce, now))
+
+    async def new_credential(self, *, overlap_s: float = pairing.OVERLAP_S, now: datetime | None = None) -> str:
+        """Makes a secret of the pool, shown once; those before are good for `overlap_s` seconds more."""
+        made = pairing.new_credential(secrets.token_urlsafe(32))
+        await self._fetch("add_credential.sql", pairing.credential_hash(made), overlap_s, now)
+        return made
+
+    async def credential_good(self, credential: str, *, now: datetime | None = None) -> bool:
+        """Whether this is a secret of the pool."""
+        return bool(await self._fetch("credential.sql", pairing.credential_hash(credential), now))
+
+    async def note(
+        self,
+        org_id: str | None,
+        event: str,
+        *,
+        runner_id: str | None = None,
+        job_id: UUID | None = None,
+        detail: str | None = None,
+        now: datetime | None = None,
+    ) -> None:
+        """Keeps an event for the audit trail of an organisation, or of the pool."""
+        await self._fetch("note.sql", org_id, event, runner_id, job_id, detail, now)
+
+    async def audit(self, org_id: str | None, *, below: int | None = None, limit: int = 100) -> list[AuditRow]:
+        """The audit trail, newest first; the next page is `below` the last id of this one."""
+        return [AuditRow(**dict(row)) for row in await self._fetch("audit.sql", org_id, below, limit)]
+
+    @staticmethod
+    def _there(rows: list[Any], device_id: str) -> None:
+        if not rows:
+            raise DeviceNotFound(f"There is no such device {device_id[:80]}. rota runner list shows them.")
+
+
+def _device(row: Mapping[str, Any]) -> Device:
+    values = dict(row)
+    found = values["capabilities"]
+    values["capabilities"] = None if found is None else msgspec.json.decode(found)
+    return Device(**values)

@@ -1,0 +1,104 @@
+"""What a paired device keeps: its name at the gateway and its Ed25519 key, in one file that only its user may read.
+
+The key is made here and never leaves this machine; a gateway gets its public half. The file is written whole or not at
+all. One that others may read is refused, as ssh refuses such a key: it must count as known to them.
+
+Spec: runners, "Connection handshake and authentication".
+"""
+
+import base64
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from rota.errors import SettingsError
+
+FILE_NAME: Final = "device.json"
+MODE: Final = 0o600
+FILE_BYTES_MAX: Final = 64 * 1024
+
+
+class Identity(msgspec.Struct, frozen=True, rename="camel"):
+    """One pairing: this device at one gateway. Its key is not shown."""
+
+    gateway: str
+    device_id: str
+    org_id: str
+    name: str
+    private_key: str
+
+    def __repr__(self) -> str:
+        return f"Identity(gateway={self.gateway!r}, device_id={self.device_id!r}, org_id={self.org_id!r})"
+
+    @property
+    def key(self) -> Ed25519PrivateKey:
+        """The private key.
+
+        Raises: ValueError if the file holds something else.
+        """
+        return Ed25519PrivateKey.from_private_bytes(base64.urlsafe_b64decode(self.private_key + "=="))
+
+
+def new_key() -> tuple[str, str]:
+    """A new key: its private and its public half, each 32 bytes in base64url without padding."""
+    key = Ed25519PrivateKey.generate()
+    return _text(key.private_bytes_raw()), _text(key.public_key().public_bytes_raw())
+
+
+def write_identity(folder: Path, identity: Identity) -> Path:
+    """Keeps a pairing, in place of any older one.
+
+    Raises: OSError.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=FILE_NAME, dir=folder)  # made with 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), MODE)
+            file.write(msgspec.json.format(msgspec.json.encode(identity)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, folder / FILE_NAME)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+    return folder / FILE_NAME
+
+
+def read_identity(folder: Path) -> Identity | None:
+    """The pairing that is kept here; None: this device is not paired.
+
+    Raises: SettingsError if the file may be read by others, or is not what `write_identity` writes.
+    """
+    path = folder / FILE_NAME
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}.") from None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077:
+            raise SettingsError(
+                f"{path} may be read by others, and it holds the key of this device. Pair it again, "
+                "or set its mode to 0600 if nobody has seen it."
+            )
+        content = file.read(FILE_BYTES_MAX)
+    try:
+        identity = msgspec.json.decode(content, type=Identity)
+        _ = identity.key
+    except (msgspec.DecodeError, ValueError):
+        raise SettingsError(f"{path} holds no pairing. Pair this device again with `rota runner pair CODE`.") from None
+    return identity
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

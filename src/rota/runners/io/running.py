@@ -1,0 +1,134 @@
+"""Puts a runner together from settings: who it is, what it can do, where its folders are; then runs it.
+
+Spec: runners, "Overview and scope".
+"""
+
+import asyncio
+import platform
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from rota.errors import SettingsError
+from rota.io.scratch import Scratch
+from rota.runners.agent import Agent
+from rota.runners.dial import Gateway, parse_gateway
+from rota.runners.io import proof
+from rota.runners.io.agent_client import Runner, Shown
+from rota.runners.io.disk import MIB, Room
+from rota.runners.io.identity import read_identity
+from rota.runners.io.probing import Ability
+from rota.runners.io.ringlog import RingLog
+from rota.runners.io.trust import trusted
+from rota.runners.io.workshop import MakeMedia
+from rota.settings import Settings
+
+SESSIONS: Final = "runner-"
+"""How the names of runners' folders of sessions begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """What a runner is at its gateway.
+
+    Attributes:
+        gateway: where it dials.
+        prove: makes the proof of a hello.
+        name: for people.
+        pooled: a worker of the pool, and no paired device.
+    """
+
+    gateway: Gateway
+    prove: proof.Prove
+    name: str
+    pooled: bool
+
+
+def state_folder(settings: Settings) -> Path:
+    """Where a runner keeps its key and its logs."""
+    return Path(settings.runner_state).expanduser() if settings.runner_state else Path.home() / ".rota" / "runner"
+
+
+def gateway_of(settings: Settings, kept: str | None = None) -> Gateway:
+    """The gateway that the settings name; else the one of the pairing.
+
+    Raises: SettingsError if there is none, or its address is no good.
+    """
+    named = settings.runner_gateway or kept
+    if not named:
+        raise SettingsError(
+            "No gateway is set. Set ROTA_RUNNER_GATEWAY=wss://host, or put runner_gateway into rota.toml."
+        )
+    return parse_gateway(named, plain_allowed=settings.runner_tls == "development")
+
+
+def name_of(settings: Settings) -> str:
+    """What people call this runner."""
+    return settings.runner_name or platform.node() or "runner"
+
+
+def who(settings: Settings, *, pool: bool) -> Who:
+    """What this runner is: a worker of the pool, or the device that was paired here.
+
+    Raises: SettingsError that says what is missing.
+    """
+    if pool:
+        if not settings.runner_credential:
+            raise SettingsError("The pool's secret is missing. Set ROTA_RUNNER_CREDENTIAL.")
+        name = name_of(settings)
+        return Who(gateway_of(settings), proof.of_pool(settings.runner_credential, name), f"{name}, of the pool", True)
+    identity = read_identity(state_folder(settings))
+    if identity is None:
+        raise SettingsError(
+            "This machine is not paired. Get a code from your organisation and run `rota runner pair CODE`, "
+            "or `rota runner run --pool` for a worker of the pool."
+        )
+    gateway = gateway_of(settings, identity.gateway)
+    return Who(gateway, proof.of_device(identity, gateway), f"{identity.name}, of {identity.org_id}", False)
+
+
+async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, make_media: MakeMedia, shown: Shown) -> int:
+    """Runs a runner until it was drained by a signal, or its gateway refuses it for good.
+
+    SIGTERM, and a second Ctrl-C, let no session go on; the first Ctrl-C lets those that run end.
+
+    Returns: the exit status.
+    """
+    state = state_folder(settings)
+    scratch_root = Path(settings.runner_scratch).expanduser() if settings.runner_scratch else state / "scratch"
+    ring = RingLog(state / "log")
+    scratch = Scratch(scratch_root, prefix=SESSIONS, left=lambda path: ring.write("folder left", path=path))
+    folder = await asyncio.to_thread(scratch.open)
+    runner = Runner(
+        agent=Agent(ability.capabilities, random=Random()),
+        gateway=is_who.gateway,
+        tls=trusted(settings.runner_ca),
+        prove=is_who.prove,
+        capabilities=ability.capabilities,
+        scratch=scratch,
+        make_media=make_media,
+        room=Room(folder, settings.runner_floor_mib * MIB, settings.runner_quota_mib * MIB),
+        ring=ring,
+        shown=shown,
+    )
+    _on_signals(runner.drain)
+    try:
+        return await runner.run()
+    finally:
+        ring.close()
+
+
+def _on_signals(drain: Callable[..., None]) -> None:
+    asked: list[int] = []
+
+    def stop(number: int) -> None:
+        patient = number == signal.SIGINT and not asked
+        asked.append(number)
+        drain("stopped here", deadline_s=None if patient else 0.0)
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)

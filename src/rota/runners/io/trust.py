@@ -1,0 +1,25 @@
+"""Which certificates a runner trusts: the system's, and those of one more file, as a company's proxy needs."""
+
+import ssl
+
+from rota.errors import SettingsError
+
+
+def trusted(ca: str | None) -> ssl.SSLContext:
+    """A context for connections to gateways and object stores; names are checked, always.
+
+    Args:
+        ca: a file of PEM certificates to trust beside the system's.
+
+    Raises: SettingsError if the file cannot be used.
+    """
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca is not None:
+        try:
+            context.load_verify_locations(cafile=ca)
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError(
+                f"runner_ca = {ca!r} cannot be used: {error}. Give a file of PEM certificates."
+            ) from None
+    return context

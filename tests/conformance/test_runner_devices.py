@@ -1,0 +1,126 @@
+"""Devices, pairing codes, nonces, the pool's secrets and the audit trail in PostgreSQL; time moves by hand."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from rota.errors import DeviceNotFound, PairingError
+from rota.io.postgres import Database, Target
+from rota.runners import pairing
+from rota.runners.io.devices import Devices
+from rota.runners.pairing import Code, read_code
+
+TABLES = ("runner_devices", "pairing_codes", "pool_credentials", "runner_nonces", "runner_audit")
+KEY, NEXT = b"k" * 32, b"n" * 32
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+@pytest.fixture
+async def devices(stored: Target) -> AsyncIterator[Devices]:
+    database = Database(stored, size=4)
+    await database.start()
+    try:
+        for table in TABLES:
+            await database.fetch(f"DELETE FROM rota.{table}")
+        yield Devices(database)
+    finally:
+        await database.stop()
+
+
+async def refusal(devices: Devices, code: Code, *, seconds: float = 0) -> str:
+    with pytest.raises(PairingError) as caught:
+        await devices.pair(code, KEY, now=after(seconds))
+    assert code.secret not in str(caught.value)
+    return caught.value.code
+
+
+async def test_a_code_pairs_one_device_once(devices: Devices) -> None:
+    code = await devices.new_code("acme", "Ada's desktop", now=NOW)
+    assert read_code(f" {str(code).lower()} ") == code
+    kept = str(await devices.database.fetch("SELECT * FROM rota.pairing_codes"))
+    assert code.secret not in kept and code.selector in kept
+    paired = await asyncio.gather(*(devices.pair(code, KEY, now=NOW) for _ in range(4)), return_exceptions=True)
+    found = [one for one in paired if not isinstance(one, BaseException)]
+    assert len(found) == 1 and (found[0].org_id, found[0].name, found[0].public_key) == ("acme", "Ada's desktop", KEY)
+    assert {one.code for one in paired if isinstance(one, PairingError)} == {"used"}
+    assert await devices.find(found[0].device_id) == found[0]
+    assert await devices.devices("acme") == found and await devices.devices("other") == []
+
+
+async def test_a_code_is_short_lived_and_allows_few_attempts(devices: Devices) -> None:
+    code = await devices.new_code("acme", "d", valid_s=60, now=NOW)
+    assert await refusal(devices, code, seconds=60) == "expired"
+    guess = Code(code.selector, "A" * 8 if code.secret != "A" * 8 else "B" * 8)
+    assert [await refusal(devices, guess) for _ in range(6)] == ["wrong"] * 5 + ["locked"]
+    assert await refusal(devices, code) == "locked"  # also for whoever has the right one
+    other = Code("AAAA" if code.selector != "AAAA" else "BBBB", code.secret)
+    assert await refusal(devices, other) == "wrong"
+    assert {row.event for row in await devices.audit("acme")} == {"code made", "pairing refused"}
+
+
+async def test_keys_are_rotated_with_an_overlap_and_devices_revoked_for_ever(devices: Devices) -> None:
+    device = await devices.pair(await devices.new_code("acme", "d", now=NOW), KEY, name="laptop", now=NOW)
+    await devices.rotate_key(device.device_id, NEXT, overlap_s=60, now=NOW)
+    rotated = await devices.device(device.device_id)
+    assert (rotated.public_key, rotated.previous_key, rotated.previous_until) == (NEXT, KEY, after(60))
+    await devices.rename(device.device_id, "studio", now=NOW)
+    await devices.seen(device.device_id, {"os": "linux"}, now=NOW)
+    assert await devices.revoked([device.device_id, "nobody"]) == {"nobody"}
+    await devices.revoke(device.device_id, now=NOW)
+    await devices.revoke(device.device_id, now=after(5))
+    known = await devices.device(device.device_id)
+    assert (known.name, known.capabilities, known.revoked_at) == ("studio", {"os": "linux"}, NOW)
+    assert await devices.revoked([device.device_id]) == {device.device_id}
+    with pytest.raises(DeviceNotFound):
+        await devices.rotate_key(device.device_id, KEY, now=NOW)
+    for call in (devices.revoke("nobody"), devices.rename("nobody", "x"), devices.device("nobody")):
+        with pytest.raises(DeviceNotFound, match="nobody"):
+            await call
+    events = [row.event for row in await devices.audit("acme")]
+    assert events == ["device revoked"] * 2 + ["device renamed", "key rotated", "device paired", "code made"]
+    newest, *_ = await devices.audit("acme", limit=1)
+    assert len(await devices.audit("acme", below=newest.id)) == 5
+
+
+async def test_a_nonce_is_good_once_for_each_device_also_at_the_same_moment(devices: Devices) -> None:
+    used = await asyncio.gather(*(devices.use_nonce("d", "n", now=NOW) for _ in range(5)))
+    assert used.count(True) == 1
+    assert await devices.use_nonce("e", "n", now=NOW)
+
+
+async def test_secrets_of_the_pool_overlap_and_are_kept_as_hashes(devices: Devices) -> None:
+    first = await devices.new_credential(now=NOW)
+    second = await devices.new_credential(overlap_s=60, now=NOW)
+    kept = str(await devices.database.fetch("SELECT * FROM rota.pool_credentials"))
+    assert first not in kept and second not in kept
+    assert await devices.credential_good(first, now=after(59)) and await devices.credential_good(second, now=after(59))
+    assert not await devices.credential_good(first, now=after(60)) and await devices.credential_good(
+        second, now=after(60)
+    )
+    assert not await devices.credential_good("rpool_x", now=NOW)
+
+
+async def test_an_organisation_sees_its_own_audit_trail(devices: Devices) -> None:
+    await devices.note("acme", "connected", runner_id="d", detail="agent 1.0", now=NOW)
+    await devices.note(None, "connected", runner_id="pool:a", now=NOW)
+    assert [row.runner_id for row in await devices.audit("acme")] == ["d"]
+    assert [row.runner_id for row in await devices.audit(None)] == ["pool:a"]
+
+
+@pytest.mark.parametrize("text", ["", "ABCD", "ABCD-EFGH-JKM0", "ABCD-EFGH-JKMNP", "ÄBCD-EFGH-JKMN", "A" * 5000])
+def test_what_is_no_code_is_refused_before_the_database_is_asked(text: str) -> None:
+    with pytest.raises(PairingError) as caught:
+        read_code(text)
+    assert caught.value.code == "invalid_code"
+
+
+def test_codes_and_secrets_hide_themselves() -> None:
+    code = pairing.new_code(lambda letters: letters[0])
+    assert str(code) == "AAAA-AAAA-AAAA" and "AAAA-A" not in repr(code)
+    assert pairing.credential_hash("x") != pairing.credential_hash("y")
