@@ -9,6 +9,9 @@
     │   └── SchemaError      it answers, but its schema is missing, older or newer than this program
     ├── EmbeddedError        the embedded PostgreSQL cannot be started or its data folder cannot be used
     ├── MediaError           ffmpeg or ffprobe is missing or failed
+    ├── ObjectError          an object store cannot be used, or a key is none
+    │   └── ObjectNotFound   it has no object with this key
+    ├── VerificationFailed   what a runner has published is not what was asked for; it is removed
     ├── ArgumentsError       arguments, environment or streams of a command do not fit its service; names the place
     ├── PipeError            a one-time stream ended early, was never fetched, or is not what was sent
     ├── JobNotFound          no job has this id
@@ -20,7 +23,7 @@
     │   ├── ExecRefused      it was not run, and the same call never will be
     │   ├── ExecFailed       it ran and ended badly; `receipt` tells how
     │   └── ExecLost         the connection to its exec server broke while it ran
-    ├── RunnerError          work on a runner did not go well
+    ├── SessionError         a session on a runner did not go well
     │   ├── NoRunner         no runner took the session in time (a NotNow too)
     │   ├── GatewayAbsent    there is no gateway here, or it serves no engine (a NotNow too)
     │   ├── GatewayAway      the gateway does not answer now (a NotNow too)
@@ -31,8 +34,7 @@
     │   ├── OpCancelled      the session was cancelled while the op ran
     │   ├── OpTimeout        the runner did not answer in time
     │   ├── OpFailed         the runner could not do the op; `code` says why
-    │   ├── ProgramFailed    ffmpeg or ffprobe ended with a status other than 0
-    │   └── OutputRejected   what the runner published is not what was expected
+    │   └── ProgramFailed    ffmpeg or ffprobe ended with a status other than 0
     ├── RunnerError          this machine could not be paired, or its gateway refuses it; says what to do
     ├── BatchNotFound        no batch has this id
     ├── DeviceNotFound       no paired device has this id
@@ -41,6 +43,8 @@
     │   ├── JobFailed        it failed or expired; says why
     │   └── JobCancelled     somebody wanted it to end
     ├── ResultTimeout        a job has not ended in the time that its result was waited for; a TimeoutError too
+    ├── PathNotAllowed       a path of a session could mean something outside of it
+    ├── ArgvNotAllowed       a command line for ffmpeg or ffprobe is refused; names the argument
     └── LeaseLost            what was said came under a lease that is over; a normal answer, never a crash
 
 Each message is one or two sentences for a person: what is wrong, then what to do.
@@ -91,6 +95,18 @@ class EmbeddedError(RotaError):
 
 class MediaError(RotaError):
     """ffmpeg or ffprobe is missing, or it failed on a file."""
+
+
+class ObjectError(RotaError):
+    """A store of objects cannot be used, or a key is not one that it can keep."""
+
+
+class ObjectNotFound(ObjectError):
+    """The store has no object with this key."""
+
+
+class VerificationFailed(RotaError):
+    """What a runner has published is not what was asked for, and was removed. The step fails with class `runner`."""
 
 
 class ArgumentsError(RotaError):
@@ -175,32 +191,32 @@ class ExecLost(ExecError):
     """The connection to the exec server broke while the command ran. It is killed there; how far it came is unknown."""
 
 
-class RunnerError(RotaError):
-    """Work on a runner did not go well. `code` is the protocol's word, `retryable` whether trying again may help."""
+class SessionError(RotaError):
+    """A session on a runner did not go well. `code` is the protocol's word, `retryable` whether trying again may help."""
 
-    code = "runner_error"
+    code = "session_error"
     retryable = True
 
 
-class NoRunner(NotNow, RunnerError):
+class NoRunner(NotNow, SessionError):
     """No runner took the session within the time that the call was willing to wait."""
 
     code = "no_runner"
 
 
-class GatewayAbsent(NotNow, RunnerError):
+class GatewayAbsent(NotNow, SessionError):
     """No gateway is set, or it has no token for engines: there are no runners here. Do without, if you can."""
 
     code = "internal_api_disabled"
 
 
-class GatewayAway(NotNow, RunnerError):
+class GatewayAway(NotNow, SessionError):
     """The gateway does not answer now, or its replica that holds the session does not."""
 
     code = "gateway_away"
 
 
-class GatewayRefused(RunnerError):
+class GatewayRefused(SessionError):
     """The gateway did not take a request, for a reason that stays. `code` is its word for it."""
 
     retryable = False
@@ -210,14 +226,14 @@ class GatewayRefused(RunnerError):
         self.code = code
 
 
-class SessionNotFound(RunnerError):
+class SessionNotFound(SessionError):
     """No such session was ever opened. Do not try again."""
 
     code = "session_not_found"
     retryable = False
 
 
-class SessionLost(RunnerError):
+class SessionLost(SessionError):
     """The session is over and cannot serve an op. `reason` says why. Open a new one, or fail."""
 
     code = "session_lost"
@@ -227,26 +243,26 @@ class SessionLost(RunnerError):
         self.reason = reason
 
 
-class OpInFlight(RunnerError):
+class OpInFlight(SessionError):
     """The session does one op at a time, and one runs."""
 
     code = "op_in_flight"
 
 
-class OpCancelled(RunnerError):
+class OpCancelled(SessionError):
     """The session was cancelled, or its execution ended, while the op ran."""
 
     code = "op_cancelled"
     retryable = False
 
 
-class OpTimeout(RunnerError):
+class OpTimeout(SessionError):
     """The runner did not answer the op in time; it may still be at it."""
 
     code = "op_timeout"
 
 
-class OpFailed(RunnerError):
+class OpFailed(SessionError):
     """The runner could not do an op. `code` is the protocol's word for why, such as `argv_not_allowed`."""
 
     def __init__(self, message: str, *, code: str, retryable: bool) -> None:
@@ -255,7 +271,7 @@ class OpFailed(RunnerError):
         self.retryable = retryable
 
 
-class ProgramFailed(RunnerError):
+class ProgramFailed(SessionError):
     """ffmpeg or ffprobe ran on the runner and ended with another status than 0. `stderr_tail` has its last words."""
 
     code = "program_failed"
@@ -267,11 +283,7 @@ class ProgramFailed(RunnerError):
         self.stderr_tail = stderr_tail
 
 
-class OutputRejected(RunnerError):
-    """What a runner published is not what was expected, so nothing of it was kept. Its class is `runner`."""
-
-    code = "output_rejected"
-    failure_class = "runner"
+class RunnerError(RotaError):
     """This machine cannot be a runner as it is: it was not paired, or its gateway refuses it for good."""
 
 
@@ -289,6 +301,22 @@ class PairingError(RotaError):
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class PathNotAllowed(RotaError):
+    """A path of a session could mean something outside of it. The message is a clause: what is wrong with the path."""
+
+
+class ArgvNotAllowed(RotaError):
+    """A command line for ffmpeg or ffprobe is refused: the op's error `argv_not_allowed`.
+
+    `argument` is the element of the argv, with what was found inside of it where that helps; `reason` is the rest.
+    """
+
+    def __init__(self, argument: str, reason: str) -> None:
+        super().__init__(f"{argument}: {reason}.")
+        self.argument = argument
+        self.reason = reason
 
 
 class LeaseLost(RotaError):

@@ -228,7 +228,7 @@ class Session(Protocol):
             content_type: else what its name says.
             bytes_max: how large it may be; at most the session's limit.
 
-        Raises: OutputRejected if it is not what was expected; nothing of it is kept.
+        Raises: VerificationFailed if it is not what was expected; nothing of it is kept.
         """
         ...
 

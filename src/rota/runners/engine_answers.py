@@ -20,7 +20,7 @@ from rota.errors import (
     OpFailed,
     OpInFlight,
     OpTimeout,
-    RunnerError,
+    SessionError,
     SessionLost,
     SessionNotFound,
 )
@@ -77,7 +77,7 @@ class _Wrapped(Struct, frozen=True):
 def read_job(body: bytes) -> JobView:
     """A job.
 
-    Raises: RunnerError if it is none.
+    Raises: SessionError if it is none.
     """
     return _read(body, JobView)
 
@@ -85,7 +85,7 @@ def read_job(body: bytes) -> JobView:
 def read_answer(body: bytes) -> OpAnswer:
     """The answer to an op.
 
-    Raises: RunnerError if it is none.
+    Raises: SessionError if it is none.
     """
     return _read(body, OpAnswer)
 
@@ -108,7 +108,7 @@ def result_or_raise(op: str, answer: OpAnswer) -> JsonObject:
     )
 
 
-def refused(status: int, body: bytes) -> RunnerError:
+def refused(status: int, body: bytes) -> SessionError:
     """The error that an answer of the API means.
 
     Args:

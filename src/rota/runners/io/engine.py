@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rota.errors import GatewayRefused, JobNotFound, NoRunner, RotaError, RunnerError, SessionLost
+from rota.errors import GatewayRefused, JobNotFound, NoRunner, RotaError, SessionError, SessionLost
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.runners.engine_answers import JobView
@@ -197,7 +197,7 @@ class Engine:
             log.warning("job of a session has not ended in time", job_id=job_id)
         except JobNotFound:
             pass
-        except RunnerError as error:
+        except SessionError as error:
             log.warning("job of a session may be open still", job_id=job_id, error=str(error))
         finally:
             self._gates.free(execution)

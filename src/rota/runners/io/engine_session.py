@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID, uuid4
 
-from rota.errors import GatewayAway, OpFailed, ProgramFailed, RunnerError, SessionLost
+from rota.errors import GatewayAway, OpFailed, ProgramFailed, SessionError, SessionLost
 from rota.io.log import get_logger
 from rota.objects.keys import staging_key
 from rota.objects.store import CONTENT_TYPE, ObjectStore
@@ -57,7 +57,7 @@ class Promoter(Protocol):
             bytes_max: how large it may be.
             claimed: what the runner says of it: a hint.
 
-        Raises: OutputRejected, after it was removed.
+        Raises: VerificationFailed, after it was removed.
         """
         ...
 
@@ -94,9 +94,7 @@ class RunnerSession:
         """The id of its runner job."""
         return self._job_id
 
-    async def stage(
-        self, path: str, *, source: str, sha256: str | None = None, bytes_max: int | None = None
-    ) -> Moved:
+    async def stage(self, path: str, *, source: str, sha256: str | None = None, bytes_max: int | None = None) -> Moved:
         """Brings an object into the session."""
         head = await self._means.objects.head(source)
         if head is None:
@@ -214,7 +212,7 @@ class RunnerSession:
         self._ask.moved()
         found = ops.result_of(self._ask.job_type, op, result_or_raise(op, answer))
         if not isinstance(found, result):
-            raise RunnerError(f"A {self._ask.job_type} session has another {op}. Use the ops of its type.")
+            raise SessionError(f"A {self._ask.job_type} session has another {op}. Use the ops of its type.")
         return found
 
     async def _stirring(self, work: Awaitable[T]) -> T:

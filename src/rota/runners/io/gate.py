@@ -10,7 +10,7 @@ Spec: runners, "Job types" (One open session per execution, and the ENGINE seria
 import asyncio
 from collections import deque
 
-from rota.errors import RunnerError
+from rota.errors import SessionError
 
 
 class Gates:
@@ -26,7 +26,7 @@ class Gates:
     async def take(self, execution_id: str) -> None:
         """Waits until no session of the execution is outstanding, first in first out; then it is this caller's turn.
 
-        Raises: RunnerError if this task has the session itself that it would wait for, for ever.
+        Raises: SessionError if this task has the session itself that it would wait for, for ever.
         """
         task = asyncio.current_task()
         queue = self._waiting.get(execution_id)
@@ -35,7 +35,7 @@ class Gates:
             self._openers[execution_id] = task
             return
         if self._openers[execution_id] is task:
-            raise RunnerError(
+            raise SessionError(
                 "A session of this job is open, and a second one waits until it has ended: this would wait for itself. "
                 "Leave the first `async with` block, or give the other session to a job of its own."
             )

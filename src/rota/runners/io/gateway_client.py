@@ -14,7 +14,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from rota.errors import GatewayAway, JobNotFound, OpInFlight, RunnerError
+from rota.errors import GatewayAway, JobNotFound, OpInFlight, SessionError
 from rota.io.clock import lease_clock
 from rota.io.log import redact
 from rota.runners.engine_answers import AGAIN_S, JobView, OpAnswer, read_answer, read_job, refused
@@ -85,9 +85,7 @@ class GatewayClient:
         """How many slots the pool should have, and what that is made of."""
         return msgspec.json.decode(await self._insist("GET", "/scaling"))
 
-    async def op(
-        self, session_id: str, *, op_id: str, op: str, args: Mapping[str, Any], timeout_s: int
-    ) -> OpAnswer:
+    async def op(self, session_id: str, *, op_id: str, op: str, args: Mapping[str, Any], timeout_s: int) -> OpAnswer:
         """Runs one op and waits for its answer. Asked again with the same opId, it is not run again.
 
         Raises: SessionLost, SessionNotFound, OpInFlight, OpCancelled, OpTimeout, GatewayAway.
@@ -170,7 +168,7 @@ async def _whole(answer: aiohttp.ClientResponse) -> bytes:
     return bytes(content)
 
 
-def _error_of(status: int, content: bytes, path: str) -> RunnerError | JobNotFound:
+def _error_of(status: int, content: bytes, path: str) -> SessionError | JobNotFound:
     error = refused(status, content)
     if getattr(error, "code", None) == "job_not_found":
         return JobNotFound(f"The gateway knows no runner job {path.rpartition('/')[2]}.")

@@ -1,0 +1,1 @@
+"""The stores themselves: a folder that we serve, and S3."""

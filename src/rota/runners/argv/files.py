@@ -1,0 +1,232 @@
+"""The session's files as the gate sees them, and what one command touches of them.
+
+`SessionFiles` is the view that the gate is given: `Listing` holds it in memory, `rota.runners.io.session_folder` reads
+it from a folder. `Touched` resolves each path of one command in that view and keeps what is read and written.
+
+Invariant: a path that `Touched` gives out lies in the session after every link on its way was followed.
+"""
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from rota.errors import ArgvNotAllowed, PathNotAllowed
+from rota.runners.paths import session_path
+
+HEAD_BYTES = 4096
+"""What is read of a file to tell its format: each format here shows itself in its first kilobyte or two."""
+
+TEXT_BYTES_MAX = 1024 * 1024
+"""A list, a graph or subtitles that are longer than this are not judged but refused."""
+
+LINKS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One name in the session's folder."""
+
+    kind: Literal["file", "folder", "link", "other"]
+    size: int | None = None
+    head: bytes | None = None
+    """The first `HEAD_BYTES`; None where they are not known: the name decides then."""
+    target: str = ""
+    """Where a link leads, as it is written in the link."""
+
+
+class SessionFiles(Protocol):
+    """A view of the session's folder that does not change while one command is judged."""
+
+    def entry(self, path: str) -> Entry | None:
+        """What a path names itself, links unfollowed; None where there is nothing."""
+
+    def paths(self) -> Sequence[str]:
+        """All names that are no folders."""
+
+    def text(self, path: str) -> str | None:
+        """The whole text of a file; None where it is unknown, no UTF-8 or longer than `TEXT_BYTES_MAX`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A session's files by name, in memory; what `rota runner check-argv` is given."""
+
+    files: Sequence[str]
+    contents: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    def entry(self, path: str) -> Entry | None:
+        """A listed name, or a folder of one."""
+        if path in self.links:
+            return Entry(kind="link", target=self.links[path])
+        text = self.contents.get(path)
+        if text is not None:
+            raw = text.encode(errors="surrogatepass")
+            return Entry(kind="file", size=len(raw), head=raw[:HEAD_BYTES])
+        if path in self.files:
+            return Entry(kind="file")
+        below = path + "/"
+        return Entry(kind="folder") if any(name.startswith(below) for name in self.paths()) else None
+
+    def paths(self) -> Sequence[str]:
+        """The names of files and links."""
+        return [*self.files, *self.contents, *self.links]
+
+    def text(self, path: str) -> str | None:
+        """The text that was given."""
+        return self.contents.get(path)
+
+
+@dataclass(slots=True)
+class Touched:
+    """What one command reads and writes."""
+
+    files: SessionFiles
+    reads: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    patterns: list[str] = field(default_factory=list)
+    """Regular expressions of further names that may be written: numbered files, segments, logs of a pass."""
+    made: list[str] = field(default_factory=list)
+    """The names with numbers in them, as they are given."""
+
+    def resolve(self, argument: str, text: str) -> tuple[str, Entry | None]:
+        """Find what a path names, through links.
+
+        Args:
+            argument: Where the path stands, for a message.
+            text: The path as ffmpeg would see it, all escapes taken off.
+
+        Returns:
+            The path of the session without links, and what is there; None where nothing is.
+
+        Raises:
+            ArgvNotAllowed: The path is misspelt or leads outside.
+        """
+        try:
+            path = session_path(text)
+        except PathNotAllowed as error:
+            raise ArgvNotAllowed(argument, f"{error} ({_short(text)})") from None
+        for _ in range(LINKS_MAX):
+            link = self._first_link(path)
+            if link is None:
+                return self._plain(argument, path)
+            at, target = link
+            path = self._follow(argument, path, at=at, target=target)
+        raise ArgvNotAllowed(argument, f"too many links on the way of {_short(text)}")
+
+    def read(self, argument: str, text: str, *, exists: bool = True) -> tuple[str, Entry | None]:
+        """Resolve a file that the command reads.
+
+        Args:
+            argument: Where the path stands.
+            text: The path.
+            exists: Refuse a file that is not there.
+
+        Returns:
+            As `resolve`.
+
+        Raises:
+            ArgvNotAllowed: It leads outside, or is missing.
+        """
+        path, entry = self.resolve(argument, text)
+        if entry is None and exists:
+            raise ArgvNotAllowed(argument, f"there is no {_short(path)} in the session")
+        if entry is not None and entry.kind == "folder":
+            raise ArgvNotAllowed(argument, f"{_short(path)} is a folder")
+        self.reads.append(path)
+        return path, entry
+
+    def folder(self, argument: str, text: str) -> str:
+        """Resolve a folder whose files are read, and each file in it."""
+        path, entry = self.resolve(argument, text)
+        if entry is None or entry.kind != "folder":
+            raise ArgvNotAllowed(argument, f"there is no folder {_short(path)} in the session")
+        for name in self.files.paths():
+            if name.startswith(path + "/"):
+                self.reads.append(self.resolve(argument, name)[0])
+        return path
+
+    def write(self, argument: str, text: str) -> str:
+        """Resolve a file that the command writes; it need not be there."""
+        path, entry = self.resolve(argument, text)
+        if entry is not None and entry.kind == "folder":
+            raise ArgvNotAllowed(argument, f"{_short(path)} is a folder")
+        self.writes.append(path)
+        return path
+
+    def write_pattern(self, argument: str, text: str, pattern: str) -> str:
+        """Resolve a name with numbers in it.
+
+        Args:
+            argument: Where it stands.
+            text: The name as it is given to ffmpeg.
+            pattern: A regular expression of the names that come of it, for the last component.
+
+        Returns:
+            The name, resolved.
+
+        Raises:
+            ArgvNotAllowed: It, or a link that has such a name already, leads outside.
+        """
+        path, _ = self.resolve(argument, text)
+        folder = posixpath.dirname(path)
+        whole = (re.escape(folder + "/") if folder else "") + pattern
+        for name in self.files.paths():
+            if re.fullmatch(whole, name):
+                self.resolve(argument, name)
+        self.patterns.append(whole)
+        self.made.append(path)
+        return path
+
+    def check_apart(self) -> None:
+        """Refuse a command that writes what it reads: the input would be lost, or changed after it was judged.
+
+        Raises:
+            ArgvNotAllowed: It does.
+        """
+        # Folded, because two spellings are one file on macOS and Windows.
+        read = {_folded(path): path for path in self.reads}
+        for path in self.writes:
+            if _folded(path) in read:
+                raise ArgvNotAllowed(_short(path), "the command reads this file and would write it")
+        for pattern in self.patterns:
+            for folded, path in read.items():
+                if re.fullmatch(_folded(pattern), folded) or re.fullmatch(pattern, path):
+                    raise ArgvNotAllowed(_short(path), "the command reads this file and would write it")
+
+    def _first_link(self, path: str) -> tuple[str, str] | None:
+        parts = path.split("/")
+        for count in range(1, len(parts) + 1):
+            at = "/".join(parts[:count])
+            entry = self.files.entry(at)
+            if entry is not None and entry.kind == "link":
+                return at, entry.target
+        return None
+
+    def _follow(self, argument: str, path: str, *, at: str, target: str) -> str:
+        # A link may lead upwards inside of the session; what it leads to is then spelt like any other path.
+        folder = posixpath.dirname(at)
+        joined = posixpath.normpath(posixpath.join(folder, target) + path[len(at) :])
+        try:
+            if posixpath.isabs(target):
+                raise PathNotAllowed("it is absolute")
+            return session_path(joined)
+        except PathNotAllowed as error:
+            raise ArgvNotAllowed(argument, f"{_short(at)} is a link that leads outside: {error}") from None
+
+    def _plain(self, argument: str, path: str) -> tuple[str, Entry | None]:
+        entry = self.files.entry(path)
+        if entry is not None and entry.kind == "other":
+            raise ArgvNotAllowed(argument, f"{_short(path)} is neither a file nor a folder")
+        return path, entry
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "…")
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text).casefold()

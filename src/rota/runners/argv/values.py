@@ -1,0 +1,92 @@
+"""Values of options that name no file: their shape."""
+
+import re
+from collections.abc import Mapping
+
+from rota.errors import ArgvNotAllowed
+from rota.runners.argv import options_numeric
+from rota.runners.argv.formats import BITSTREAM_FILTERS
+
+VALUE_CHARACTERS_MAX = 4096
+
+_NUMBER = r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|\.\d+)(?:[kKMGTmunp]i?)?[bB]?(?:dB)?"
+
+_SHAPES: Mapping[str, re.Pattern[str]] = {
+    "number": re.compile(rf"{_NUMBER}(?:[/:]{_NUMBER})?|[A-Za-z_][\w.-]*|INT_MAX"),
+    "time": re.compile(r"[-+]?(?:\d+:)?(?:\d+:)?\d*\.?\d*(?:us|ms|s)?"),
+    "word": re.compile(r"[\w.+-]+"),
+    "level": re.compile(r"[a-z0-9+-]+"),
+    "map": re.compile(r"-?\d+(?::[^\x00-\x1f\[\]]*)?\??|\[[^\x00-\x1f\[\]]+\]"),
+    "keyframes": re.compile(r"[^\x00-\x08\x0e-\x1f]+"),
+    "plain": re.compile(r"[^\x00-\x1f\x7f]*"),
+    "text": re.compile(r"[^\x00]*"),
+    "hwaccel": re.compile(r"none"),
+    "strftime": re.compile(r"0|1|true|false"),
+    "prefix": re.compile(r"(?![/~])(?!.*\.\.)[\w./-]*"),
+}
+_REASONS = {
+    "hwaccel": "devices are not opened",
+    "prefix": "a prefix of entries is a relative path",
+}
+
+_FLAGS_REFUSED = ("append_list",)
+_DICTIONARY = re.compile(r"(\w[\w-]*)=([\w.+,-]*)")
+_BITSTREAM_OPTION = re.compile(r"[\w-]+=[^\x00-\x1f\\']*")
+_NUMERIC_OF_OUTPUTS = frozenset((options_numeric.OF_OUTPUTS + options_numeric.OF_BOTH).split())
+
+
+def check_value(kind: str, value: str, *, argument: str) -> str:
+    """Check a value that names no file.
+
+    Args:
+        kind: The kind of the option's rule.
+        value: The value.
+        argument: The option, for a message.
+
+    Returns:
+        The value.
+
+    Raises:
+        ArgvNotAllowed: It has not the shape of its kind.
+    """
+    limit = VALUE_CHARACTERS_MAX if kind != "text" else 16 * VALUE_CHARACTERS_MAX
+    if len(value) > limit:
+        raise ArgvNotAllowed(argument, f"its value is longer than {limit} characters")
+    if kind == "hls_flags":
+        return _flags(value, argument)
+    if kind == "muxer_options":
+        return _dictionary(value, argument)
+    if kind == "bsf":
+        return _bitstream_filters(value, argument)
+    if not _SHAPES[kind].fullmatch(value) or (kind == "time" and not re.search(r"\d", value)):
+        raise ArgvNotAllowed(argument, _REASONS.get(kind, f"{value[:60]!r} is no {kind} that is known here"))
+    return value
+
+
+def _flags(value: str, argument: str) -> str:
+    words = re.findall(r"[a-z_0-9]+", value)
+    if not re.fullmatch(r"[a-z_0-9+-]+", value) or any(not re.fullmatch(r"[a-z_]+", word) for word in words):
+        raise ArgvNotAllowed(argument, "flags are words joined by '+'")
+    for word in words:
+        if word in _FLAGS_REFUSED:
+            raise ArgvNotAllowed(argument, f"the flag {word} reads or deletes files that an older playlist names")
+    return value
+
+
+def _dictionary(value: str, argument: str) -> str:
+    for part in value.split(":"):
+        pair = _DICTIONARY.fullmatch(part)
+        if not pair or pair[1] not in _NUMERIC_OF_OUTPUTS:
+            raise ArgvNotAllowed(argument, f"{part[:60]!r} is no option of a muxer that is allowed here")
+    return value
+
+
+def _bitstream_filters(value: str, argument: str) -> str:
+    for part in value.split(","):
+        name, equals, options = part.partition("=")
+        if name not in BITSTREAM_FILTERS:
+            raise ArgvNotAllowed(argument, f"the bitstream filter {name[:40]!r} is not allowed")
+        for option in options.split(":") if equals else ():
+            if not _BITSTREAM_OPTION.fullmatch(option):
+                raise ArgvNotAllowed(argument, f"the option {option[:40]!r} of {name} is not allowed")
+    return value
