@@ -192,7 +192,7 @@ class ExecLost(ExecError):
 
 
 class SessionError(RotaError):
-    """A session on a runner did not go well. `code` is the protocol's word, `retryable` whether trying again may help."""
+    """A session on a runner did not go well. `code` is the protocol's word; `retryable`: trying again may help."""
 
     code = "session_error"
     retryable = True

@@ -11,10 +11,24 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypedDict
 
+from rota.errors import SettingsError
+
 Target = Literal["CloudPool", "OrgRunner"]
 
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 """The most that `read` gives; publish what is larger. The protocol's."""
+NO_ORG: Final = "default"
+"""The organisation of work that is nobody's in particular."""
+
+
+def org_of(target: str) -> str:
+    """The organisation of a session for which none was named: the pool serves any; a desktop has to be somebody's.
+
+    Raises: SettingsError for a desktop.
+    """
+    if target != "CloudPool":
+        raise SettingsError(f"A session for {target} runs on a machine of some organisation. Give tenant=….")
+    return NO_ORG
 
 
 class SessionOptions(TypedDict, total=False):

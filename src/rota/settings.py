@@ -67,6 +67,16 @@ class Settings:
         pipe_host: the name or address at which exec servers reach this process, where that is not the one that they
             see, as behind a NAT.
         pipe_port: where this process listens for them; 0 takes a free port.
+        gateway_url: where engines reach the gateway's internal API, such as `http://gateway:8650`.
+        gateway_token: the token that engines show to gateways, the same on both sides.
+        gateway_ca: a file with the certificates to trust for an https gateway_url; else the system's.
+        gateway_wait_s: how long a session waits for a runner, 0.1 to 86,400 seconds.
+        objects: the object store: `s3://BUCKET`, or `folder:PATH` that the gateway serves.
+        objects_url: its address as runners dial it; for s3 only where that is another than objects_endpoint.
+        objects_endpoint: the address of an s3 store, as this program dials it.
+        objects_region: the region of its bucket.
+        objects_key_id: the account at an s3 store.
+        objects_secret: its secret.
         runner_gateway: the gateway that a runner dials, `wss://host`.
         runner_tls: `development` lets a runner dial `ws://` beyond its own machine, too.
         runner_ca: a file with certificates to trust for gateway and object store, beside the system's.
@@ -113,6 +123,16 @@ class Settings:
     exec_wait_s: float = 120.0
     pipe_host: str | None = None
     pipe_port: int = 0
+    gateway_url: str | None = None
+    gateway_token: str | None = None
+    gateway_ca: str | None = None
+    gateway_wait_s: float = 120.0
+    objects: str | None = None
+    objects_url: str | None = None
+    objects_endpoint: str | None = None
+    objects_region: str = "us-east-1"
+    objects_key_id: str | None = None
+    objects_secret: str | None = None
     runner_gateway: str | None = None
     runner_tls: Literal["required", "development"] = "required"
     runner_ca: str | None = None
@@ -235,6 +255,16 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "exec_wait_s": _number(0.1, 86_400),
     "pipe_host": _text,
     "pipe_port": _whole(0, 65_535),
+    "gateway_url": _text,
+    "gateway_token": _text,
+    "gateway_ca": _text,
+    "gateway_wait_s": _number(0.1, 86_400),
+    "objects": _text,
+    "objects_url": _text,
+    "objects_endpoint": _text,
+    "objects_region": _text,
+    "objects_key_id": _text,
+    "objects_secret": _text,
     "runner_gateway": _text,
     "runner_tls": _one_of("required", "development"),
     "runner_ca": _text,
@@ -248,6 +278,12 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "runner_output_mib": _whole(1, 1_000_000),
     "runner_fontset": _text,
 }
+
+
+SECRET: Final = frozenset(
+    {"dsn", "exec_token", "gateway_token", "metrics_token", "objects_secret", "runner_credential"}
+)
+"""What no message shows; a DSN may hold a password."""
 
 
 def load(
@@ -397,8 +433,7 @@ def _nearest(name: str, *, prefix: str = "") -> str:
 
 
 def _shown(name: str, value: Any) -> str:
-    # A DSN may hold a password.
-    return "(hidden)" if name in ("dsn", "exec_token", "metrics_token", "runner_credential") else repr(value)
+    return "(hidden)" if name in SECRET else repr(value)
 
 
 assert {entry.name for entry in fields(Settings)} == {*CHECKS, *LIMIT_TABLES, "roles"}, "each setting has its check"

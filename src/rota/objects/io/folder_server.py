@@ -60,11 +60,7 @@ class FolderServer:
         file.seek(0)
         kind = CONTENT_TYPE if head is None or head.content_type is None else head.content_type
         # What a runner has uploaded is never shown by a browser as a page of this host.
-        headers = {
-            "content-length": str(size),
-            "x-content-type-options": "nosniff",
-            "content-disposition": "attachment",
-        }
+        headers = {"content-length": str(size), "x-content-type-options": "nosniff", "content-disposition": "attachment"}
         return StreamingResponse(_chunks(file), headers=headers, media_type=kind)
 
     async def _put(self, request: Request, key: str) -> Response:

@@ -50,6 +50,7 @@ from rota.queue.io.context import Context, Yielded
 from rota.queue.job import HandlerOutcome, NewJob, Yield
 from rota.queue.kind import Kind
 from rota.queue.payload import encode
+from rota.sessions import Sessions
 
 PR_SET_PDEATHSIG = 1
 READ_BYTES = 1 << 20
@@ -126,6 +127,10 @@ class Host:
     def commands(self) -> Commands:
         """Nobody: a child process speaks to its worker alone."""
         raise SettingsError("ctx.exec and its siblings do not reach a child process: use isolation='thread'.")
+
+    def sessions(self) -> Sessions:
+        """Nobody: a child process speaks to its worker alone."""
+        raise SettingsError("ctx.session does not reach a child process: give sessions to an async handler.")
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """There is no event loop here."""

@@ -74,9 +74,7 @@ def _once(paths: list[str]) -> tuple[str, ...]:
 
 
 def _compile_ffmpeg(line: CommandLine, touched: Touched) -> list[str]:
-    if not line.inputs and not any(
-        given.rule.value in {"graph_complex", "script_complex"} for given in line.everywhere
-    ):
+    if not line.inputs and not any(given.rule.value in {"graph_complex", "script_complex"} for given in line.everywhere):
         raise ArgvNotAllowed("the command line", "there is no input")
     if len(line.inputs) + len(line.outputs) > FILES_MAX:
         raise ArgvNotAllowed("the command line", f"there are more than {FILES_MAX} inputs and outputs")
@@ -104,7 +102,9 @@ def _input(file: File, index: int, touched: Touched) -> list[str]:
     for given in file.options:
         if given.rule.value not in {"format", "pattern_type", "safe"}:
             out += _option(given, touched, codecs=DECODERS, output="")
-    pins, name = pinned_input(file.name, argument=argument, wanted=wanted, pattern_type=pattern_type, touched=touched)
+    pins, name = pinned_input(
+        file.name, argument=argument, wanted=wanted, pattern_type=pattern_type, touched=touched
+    )
     return [*out, *pins, "-i", name]
 
 
@@ -141,7 +141,7 @@ def _option(given: Given, touched: Touched, *, codecs: frozenset[str], output: s
     return ["-" + name, _value(kind, given, given.value, touched, codecs=codecs, output=output)]
 
 
-def _value(
+def _value(  # noqa: PLR0912 - one branch for each kind of value
     kind: str, given: Given, value: str, touched: Touched, *, codecs: frozenset[str], output: str
 ) -> str:
     argument = given.argument

@@ -27,9 +27,7 @@ def _paragraphs(table: str) -> Mapping[str, frozenset[str]]:
 
 
 OPTIONS: Mapping[str, frozenset[str]] = {**_paragraphs(filters_video.TABLE), **_paragraphs(filters_audio.TABLE)} | {
-    "libvmaf": frozenset(
-        ["eof_action", "feature", "log_fmt", "log_path", "model", "n_subsample", "n_threads", "pool", "repeatlast", "shortest"]
-    )
+    "libvmaf": frozenset("eof_action feature log_fmt log_path model n_subsample n_threads pool repeatlast shortest".split())
 }
 
 GENERIC = frozenset({"enable", "threads"})
@@ -172,9 +170,7 @@ def _compile_filter(each: Filter, argument: str, touched: Touched) -> Filter:
     for option in each.options:
         if option.key is None:
             if named:
-                raise ArgvNotAllowed(
-                    where, f"the value {option.value[:40]!r} has no name and stands after one that has"
-                )
+                raise ArgvNotAllowed(where, f"the value {option.value[:40]!r} has no name and stands after one that has")
             continue
         named = True
         if option.key not in known and option.key not in GENERIC:

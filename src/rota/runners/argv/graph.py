@@ -121,9 +121,7 @@ def _filter(cursor: Cursor, argument: str) -> Filter:
     if not name:
         raise ArgvNotAllowed(argument, "the graph holds a filter without a name")
     if not _INSTANCE.fullmatch(instance):
-        raise ArgvNotAllowed(
-            argument, f"the graph names an instance {instance!r}: letters, digits, '_', '.' and '-' only"
-        )
+        raise ArgvNotAllowed(argument, f"the graph names an instance {instance!r}: letters, digits, '_', '.' and '-' only")
     options: tuple[Option, ...] = ()
     if cursor.next == "=":
         cursor.at += 1

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from rota.errors import ArgvNotAllowed
-from rota.runners.argv.files import Touched
 from rota.runners.argv.filters import compile_graph
+from rota.runners.argv.files import Touched
 from rota.runners.argv.formats import DEMUXER_NAMES, DEMUXERS, PROBED, STILL_EXTENSIONS, extension
 from rota.runners.argv.lists import check_list
 from rota.runners.argv.sniff import demuxer_of
@@ -88,7 +88,9 @@ def _is_numbered(name: str, touched: Touched) -> bool:
     return touched.files.entry(clean) is None
 
 
-def _images(name: str, *, argument: str, glob: bool, wanted: str | None, touched: Touched) -> tuple[list[str], str]:
+def _images(
+    name: str, *, argument: str, glob: bool, wanted: str | None, touched: Touched
+) -> tuple[list[str], str]:
     if wanted not in {None, "image2"}:
         raise ArgvNotAllowed(argument, "a pattern of names is for images only")
     if extension(name) not in STILL_EXTENSIONS:
@@ -115,9 +117,7 @@ def matches(path: str, *, glob: bool, names: Sequence[str]) -> list[str]:
     else:
         expression = numbered_expression(last)
     return sorted(
-        name
-        for name in names
-        if posixpath.dirname(name) == folder and re.fullmatch(expression, posixpath.basename(name))
+        name for name in names if posixpath.dirname(name) == folder and re.fullmatch(expression, posixpath.basename(name))
     )
 
 

@@ -158,6 +158,7 @@ def _rules() -> Mapping[str, OptionRule]:
 RULES: Mapping[str, OptionRule] = _rules()
 
 INFORMATION = frozenset(
-    ["version", "buildconf", "formats", "muxers", "demuxers", "codecs", "decoders", "encoders", "bsfs", "protocols", "filters", "pix_fmts", "layouts", "sample_fmts", "dispositions", "colors", "L", "license"]
+    "version buildconf formats muxers demuxers codecs decoders encoders bsfs protocols filters pix_fmts layouts "
+    "sample_fmts dispositions colors L license".split()
 )
 """Options that only print what the program can do; allowed as the only argument."""

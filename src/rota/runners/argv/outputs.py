@@ -50,9 +50,7 @@ def pinned_output(name: str, *, argument: str, options: tuple[Given, ...], touch
             _default_names(path, r"(?:init|chunk)-stream.*", argument, touched)
         if muxer == "hls":
             stem = re.escape(posixpath.basename(path).rpartition(".")[0])
-            _default_names(
-                path, stem + r"-?\d*\.(?:ts|m4s|vtt|mp4)|init\.mp4|" + stem + r"_vtt\.m3u8", argument, touched
-            )
+            _default_names(path, stem + r"-?\d*\.(?:ts|m4s|vtt|mp4)|init\.mp4|" + stem + r"_vtt\.m3u8", argument, touched)
     else:
         path = touched.write(argument, name)
     return pins, "./" + path

@@ -58,18 +58,7 @@ def demuxer_of(argument: str, path: str, entry: Entry | None) -> str | None:
     """
     named = DEMUXER_OF_EXTENSION.get(extension(path))
     if entry is None or entry.head is None:
-        if named is None and extension(path) in {
-            "m3u8",
-            "m3u",
-            "mpd",
-            "sdp",
-            "ffconcat",
-            "svg",
-            "avs",
-            "vpy",
-            "ism",
-            "idx",
-        }:
+        if named is None and extension(path) in {"m3u8", "m3u", "mpd", "sdp", "ffconcat", "svg", "avs", "vpy", "ism", "idx"}:
             raise ArgvNotAllowed(argument, f"{path!r} is named like a playlist or script, which could name other files")
         return named
     found = by_head(entry.head)

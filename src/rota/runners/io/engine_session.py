@@ -25,6 +25,7 @@ from rota.runners import ops
 from rota.runners.engine_answers import JobView, result_or_raise
 from rota.runners.io.ffmpeg_run import FfmpegTask
 from rota.runners.io.gateway_client import GatewayClient
+from rota.runners.messages import Part
 from rota.sessions import READ_BYTES_MAX, FfmpegDone, FfmpegRun, Moved, Probed, Published, SessionAsk, Stat
 
 TRANSFER_S: Final = 1800
@@ -37,7 +38,7 @@ while a laptop slept (S89)."""
 STIR_S: Final = 5.0
 """While an op with a short limit runs, its job is said to move so often."""
 
-P = TypeVar("P", bound=ops.Part)
+P = TypeVar("P", bound=Part)
 T = TypeVar("T")
 log = get_logger("rota.engine")
 
@@ -196,7 +197,7 @@ class RunnerSession:
     async def _op(
         self,
         op: str,
-        args: ops.Part,
+        args: Part,
         result: type[P],
         timeout_s: int,
         *,

@@ -1,7 +1,7 @@
 """The engine's end of the gateway's internal API: one method for each route, over HTTP.
 
-A request whose answer was lost is asked again where asking again is safe: reads, cancels, creations by their idempotency
-key, and ops by their opId, whose answer the runner keeps. Nothing else is tried twice here.
+A request whose answer was lost is asked again where that is safe: reads, cancels, creations by their idempotency key,
+and ops by their opId, whose answer the runner keeps. Nothing else is tried twice here.
 
 Spec: runners, "Engine to gateway", "Gateway internal API (engine-facing)", "Idempotency".
 """
