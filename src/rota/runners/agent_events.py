@@ -7,7 +7,7 @@ order. A link's number is never used again; what comes from an older link than t
 
 from dataclasses import dataclass
 
-from rota.runners.messages import Assign, Capabilities, Frame, Held, JsonObject, OpError
+from rota.runners.messages import Assign, Capabilities, Frame, Held, JsonObject, OpError, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +216,15 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class RunOp:
-    """Workshop: carry this op out, within its time. `OpEnded` follows."""
+    """Workshop: carry this op out, within its time. `OpEnded` follows. `args` is the struct of `ops.OPS` for this job
+    type; `close` never comes here, it is an `EndSession`."""
 
     job_id: str
     epoch: int
     job_type: str
     op_id: str
     op: str
-    args: JsonObject
+    args: Part
     timeout_s: float
 
 

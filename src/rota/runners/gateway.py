@@ -645,8 +645,8 @@ class Gateway:
                 self._asks.pop(ask, None)
                 self._out.append(
                     events.RefuseOp(
-                        ask, 504, "op_timeout", "the runner did not answer in time; it may be at it still: ask again with "
-                        "the same opId",
+                        ask, 504, "op_timeout", "the runner did not answer in time; it may be at it still: ask again "
+                        "with the same opId",
                     )
                 )  # fmt: skip
             self._watch(live)
