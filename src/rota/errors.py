@@ -54,6 +54,12 @@ from typing import Any
 from uuid import UUID
 
 
+import re
+
+_QUERY = re.compile(r"(://[^\s'\"?]*)\?[^\s'\"]*")
+"""The query of a URL inside of a text: it may hold a signature."""
+
+
 class RotaError(Exception):
     """The root: `except rota.RotaError` catches all that Rota raises on purpose."""
 
@@ -314,9 +320,10 @@ class ArgvNotAllowed(RotaError):
     """
 
     def __init__(self, argument: str, reason: str) -> None:
-        super().__init__(f"{argument}: {reason}.")
-        self.argument = argument
-        self.reason = reason
+        # A signed address that was put in a command line must not go on into logs and answers.
+        self.argument = _QUERY.sub(r"\1?…", argument)
+        self.reason = _QUERY.sub(r"\1?…", reason)
+        super().__init__(f"{self.argument}: {self.reason}.")
 
 
 class LeaseLost(RotaError):

@@ -1,0 +1,96 @@
+"""`rota runner check-argv`: what a runner would make of a command line."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from rota.errors import ArgvNotAllowed, SettingsError
+from rota.io.terminal import fail
+from rota.runners.argv import Compiled, Listing, compile_argv
+from rota.runners.io.session_folder import SessionFolder
+
+
+class CheckLine(msgspec.Struct, frozen=True):
+    """One command line to judge, with the session it would run in; unknown fields are ignored."""
+
+    tool: str
+    argv: list[str]
+    id: str | int | None = None
+    files: list[str] = msgspec.field(default_factory=list)
+    contents: dict[str, str] = msgspec.field(default_factory=dict)
+    symlinks: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def check_argv(
+    source: Annotated[
+        str, typer.Argument(help="ffmpeg or ffprobe, then -- and its arguments; or a file of JSON lines, - for stdin.")
+    ] = "-",
+    arguments: Annotated[list[str] | None, typer.Argument(help="The arguments, after --.", metavar="[ARGS]…")] = None,
+    folder: Annotated[Path, typer.Option("--folder", help="The session's folder, for a command line.")] = Path(),
+) -> None:
+    """Show what the argv gate makes of a command line, or of many as JSON lines.
+
+    A JSON line is {id, tool, argv, files, contents?, symlinks?}; the answer is {id, verdict, argv?, reason?}. With a
+    command line of one's own the files are those of a folder, and the exit status is 1 if it is refused.
+    """
+    if source in {"ffmpeg", "ffprobe"}:
+        _check_one(source, arguments or [], folder)
+    elif arguments:
+        raise SettingsError(f"{source!r} is no tool: write `rota runner check-argv ffmpeg -- ARGS`.")
+    elif source == "-":
+        # Whatever the terminal's encoding is: JSON is UTF-8.
+        _check_lines(line.decode(errors="surrogateescape") for line in sys.stdin.buffer)
+    else:
+        with open(source, encoding="utf-8", errors="surrogateescape") as lines:
+            _check_lines(lines)
+
+
+def _check_one(tool: str, argv: list[str], folder: Path) -> None:
+    try:
+        compiled = compile_argv(tool, argv, SessionFolder(folder))
+    except ArgvNotAllowed as error:
+        fail(f"argv_not_allowed: {error}", status=1)
+    typer.echo(shlex.join([tool, *compiled.argv]))
+
+
+def _check_lines(lines: Iterable[str]) -> None:
+    broken = 0
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        answer = _judged(line, number)
+        broken += "broken" in answer
+        answer.pop("broken", None)
+        typer.echo(json.dumps(answer))
+    if broken:
+        fail(f"{broken} of the lines could not be read: {{id, tool, argv, files, contents?, symlinks?}} each.", status=2)
+
+
+def _judged(line: str, number: int) -> dict[str, Any]:
+    try:
+        # By json, because msgspec refuses half a surrogate pair, which a command line may hold and must be answered for.
+        asked = json.loads(line)
+        case = msgspec.convert(asked, CheckLine)
+    except (ValueError, RecursionError) as error:
+        given = asked.get("id") if "asked" in locals() and isinstance(asked, dict) else None
+        return {"id": given, "verdict": "reject", "reason": f"line {number} cannot be read: {error}", "broken": True}
+    session = Listing(
+        [_plain(name) for name in case.files],
+        {_plain(name): text for name, text in case.contents.items()},
+        {_plain(name): target for name, target in case.symlinks.items()},
+    )
+    try:
+        compiled: Compiled = compile_argv(case.tool, case.argv, session)
+    except ArgvNotAllowed as error:
+        return {"id": case.id, "verdict": "reject", "reason": f"argv_not_allowed: {error}"}
+    return {"id": case.id, "verdict": "allow", "argv": list(compiled.argv)}
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("./")

@@ -1,0 +1,228 @@
+"""Moves bytes between a session and an object store, by URLs that are secrets.
+
+A URL is used as it is, once, and never told: not in logs, not in errors, not in what is raised (I10, S66). No redirect is
+followed, nothing is decompressed: what is counted and hashed is what arrives. Reading stops at the first byte that is too
+many. An upload always says its length, and never begins if it is too long.
+"""
+
+import asyncio
+import hashlib
+import os
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+from yarl import URL
+
+from rota.runners.failures import OpFailure
+from rota.runners.messages import OpCode
+from rota.runners.ops import Moved
+
+CHUNK_BYTES: Final = 1024 * 1024
+CONNECT_S: Final = 30.0
+STALL_S: Final = 120.0
+"""No byte for this long: the other end is taken to be gone. An op's own timeout is the bound for what is merely slow."""
+ERROR_BYTES_MAX: Final = 16 * 1024
+"""What is read of a store's answer to find its code."""
+
+_CODE: Final = re.compile(rb"<Code>([A-Za-z0-9_.]{1,80})</Code>")
+_CLOCK: Final = re.compile(rb"RequestTimeTooSkewed|expired|not yet valid|X-Amz-Date", re.IGNORECASE)
+_PASSING: Final = frozenset({403, 408, 409, 425, 429})
+"""Answers after which a fresh URL, or patience, may help; as may all from 500 on."""
+
+OnBytes = Callable[[int, int | None], None]
+"""Told how many bytes have moved, and of how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferSettings:
+    """How a runner reaches object stores.
+
+    Attributes:
+        tls: whom it trusts; None: whom the system trusts.
+        proxy: the address of an HTTP proxy; None: none.
+        plain: also without TLS beyond this machine, for development.
+        connect_s, stall_s: patience with a connection that does not come up, and with one that is silent.
+    """
+
+    tls: ssl.SSLContext | None = None
+    proxy: str | None = None
+    plain: bool = False
+    connect_s: float = CONNECT_S
+    stall_s: float = STALL_S
+
+
+class Transfers:
+    """The transfers of one runner; make it in the event loop that uses it."""
+
+    def __init__(self, settings: TransferSettings | None = None) -> None:
+        self._settings = settings if settings is not None else TransferSettings()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def get(
+        self, url: str, write: Callable[[bytes], None], *, bytes_max: int, too_large: OpFailure, moved: OnBytes
+    ) -> Moved:
+        """Reads an object.
+
+        Args:
+            url: of it, presigned.
+            write: takes the pieces, in a thread.
+            bytes_max: more are not read.
+            too_large: is raised then.
+            moved: is told how far it is.
+
+        Returns: how much came, and its digest.
+
+        Raises: OpFailure with `stage_failed`, or `too_large`.
+        """
+        digest, count = hashlib.sha256(), 0
+        try:
+            async with self._client().get(
+                _address(url, self._settings, OpCode.STAGE_FAILED), allow_redirects=False, proxy=self._settings.proxy,
+                headers={"Accept-Encoding": "identity"},
+            ) as answer:  # fmt: skip
+                if answer.status != 200:
+                    raise await _refused(answer, OpCode.STAGE_FAILED)
+                if answer.content_length is not None and answer.content_length > bytes_max:
+                    raise too_large
+                async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                    count += len(chunk)
+                    if count > bytes_max:
+                        raise too_large
+                    await asyncio.to_thread(_take, chunk, digest.update, write)
+                    moved(count, answer.content_length)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _broken(error, OpCode.STAGE_FAILED) from None
+        return Moved(bytes=count, sha256=digest.hexdigest())
+
+    async def put(self, url: str, file: BinaryIO, *, size: int, content_type: str, moved: OnBytes) -> Moved:
+        """Writes an object: the first `size` bytes of a file, which has to hold as many.
+
+        Args:
+            url: of it, presigned.
+            file: opened, at its beginning.
+            size: how long the object is.
+            content_type: is sent exactly as it stands here: it may be part of the signature (S83).
+            moved: is told how far it is.
+
+        Returns: how much went, and its digest.
+
+        Raises: OpFailure with `publish_failed`.
+        """
+        digest = hashlib.sha256()
+        sent = 0
+        short = OpFailure(OpCode.PUBLISH_FAILED, "The file became shorter while it was read.", retryable=True)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            nonlocal sent
+            while sent < size:
+                chunk = await asyncio.to_thread(os.read, file.fileno(), min(CHUNK_BYTES, size - sent))
+                if not chunk:
+                    raise short
+                await asyncio.to_thread(digest.update, chunk)
+                sent += len(chunk)
+                yield chunk
+                moved(sent, size)
+
+        try:
+            async with self._client().put(
+                _address(url, self._settings, OpCode.PUBLISH_FAILED), allow_redirects=False,
+                proxy=self._settings.proxy, data=pieces() if size else b"",
+                headers={"Content-Type": content_type, "Content-Length": str(size)},
+            ) as answer:  # fmt: skip
+                if answer.status not in (200, 201, 204):
+                    raise await _refused(answer, OpCode.PUBLISH_FAILED)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            if sent < size and _caused_by(error, short):
+                raise short from None
+            raise _broken(error, OpCode.PUBLISH_FAILED) from None
+        return Moved(bytes=size, sha256=digest.hexdigest())
+
+    async def close(self) -> None:
+        """Closes all connections; safe to repeat."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            settings = self._settings
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=True if settings.tls is None else settings.tls),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_s, sock_read=settings.stall_s),
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=["User-Agent", "Content-Type"],
+                read_bufsize=CHUNK_BYTES,
+                trust_env=False,  # a .netrc would add an account to what the URL alone allows
+            )
+        return self._session
+
+
+def _take(chunk: bytes, update: Callable[[bytes], None], write: Callable[[bytes], None]) -> None:
+    update(chunk)
+    write(chunk)
+
+
+def _address(url: str, settings: TransferSettings, code: str) -> URL:
+    """The URL as it is: decoding and encoding it again could break its signature."""
+    try:
+        parts = urlsplit(url)
+        host, address = parts.hostname, URL(url, encoded=True)
+        _ = parts.port
+    except ValueError:
+        raise OpFailure(code, "The URL of the object is no URL.") from None
+    if parts.scheme not in ("https", "http") or not host or parts.username is not None:
+        raise OpFailure(code, "The URL of the object is not one of https with a host and no account.")
+    if parts.scheme == "http" and not settings.plain and host not in ("127.0.0.1", "::1", "localhost"):
+        raise OpFailure(code, "The URL of the object is not https, and this runner is not in development.")
+    return address
+
+
+async def _refused(answer: aiohttp.ClientResponse, code: str) -> OpFailure:
+    """What a store's refusal is, in the store's word for it and none of its other words, which may quote the URL."""
+    if 300 <= answer.status < 400:
+        return OpFailure(code, f"The object store answered {answer.status}: redirects are not followed.")
+    try:
+        async with asyncio.timeout(5):
+            body = await answer.content.read(ERROR_BYTES_MAX)
+    except (aiohttp.ClientError, OSError, TimeoutError):
+        body = b""
+    found = _CODE.search(body)
+    word = f" ({found[1].decode()})" if found else ""
+    clock = " The URL's time is up or not yet come: mint a fresh one, and look at the clocks." if _CLOCK.search(body) else ""
+    retryable = answer.status in _PASSING or answer.status >= 500
+    return OpFailure(code, f"The object store answered {answer.status}{word}.{clock}", retryable=retryable)
+
+
+def _broken(error: Exception, code: str) -> OpFailure:
+    """What a failed transfer is: by its kind, because the texts of libraries may quote the URL."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError() | aiohttp.ClientSSLError():
+            return OpFailure(code, "The object store's certificate is not trusted here. See runner_ca.")
+        case aiohttp.ClientConnectorError():
+            return OpFailure(code, f"The object store cannot be reached ({_errno(error)}).", retryable=True)
+        case TimeoutError():
+            return OpFailure(code, "The object store was silent for too long.", retryable=True)
+        case aiohttp.ClientPayloadError():
+            return OpFailure(code, "The transfer broke off before its end.", retryable=True)
+        case aiohttp.InvalidURL() | ValueError():
+            return OpFailure(code, "The URL or the content type cannot be sent.")
+        case aiohttp.ClientResponseError():
+            return OpFailure(code, "The object store's answer is no good HTTP.", retryable=True)
+        case _:
+            return OpFailure(code, f"The connection to the object store broke ({type(error).__name__}).", retryable=True)
+
+
+def _errno(error: aiohttp.ClientConnectorError) -> str:
+    return os.strerror(error.os_error.errno) if error.os_error.errno else type(error.os_error).__name__
+
+
+def _caused_by(error: BaseException | None, cause: Exception) -> bool:
+    while error is not None and error is not cause:
+        error = error.__cause__ or error.__context__
+    return error is cause

@@ -1,0 +1,114 @@
+"""Sessions on disk for the tests of the argv gate: staged media, secrets beside them, and a listener nobody may call."""
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+SECRET = "s3cret-canary"
+
+
+class Samples:
+    """Small media, made once with ffmpeg and copied under any name."""
+
+    def __init__(self, ffmpeg: Path, folder: Path) -> None:
+        self._ffmpeg = ffmpeg
+        self._folder = folder
+        self._made: dict[str, Path] = {}
+
+    def of(self, name: str) -> bytes:
+        """The content of a file with this name's extension."""
+        extension = name.rpartition(".")[2].lower() if "." in name.rpartition("/")[2] else ""
+        if extension not in self._made:
+            self._made[extension] = self._make(extension)
+        return self._made[extension].read_bytes()
+
+    def _make(self, extension: str) -> Path:
+        path = self._folder / f"sample.{extension or 'bin'}"
+        video = ["-f", "lavfi", "-i", "testsrc2=s=320x180:r=10:d=5"]
+        audio = ["-f", "lavfi", "-i", "sine=frequency=440:duration=5"]
+        encode = ["-c:v", "libx264", "-preset", "ultrafast", "-g", "10", "-pix_fmt", "yuv420p", "-c:a", "aac", "-shortest"]
+        if extension in {"png", "jpg", "jpeg"}:
+            self._run(*video, "-frames:v", "1", path)
+        elif extension in {"wav", "mp3", "m4a", "aac", "flac", "opus", "ogg"}:
+            self._run(*audio, path)
+        elif extension == "pcm":
+            self._run(*audio, "-f", "s16le", "-ar", "8000", "-ac", "1", path)
+        elif extension == "mkv":
+            font = self._folder / "attached.ttf"
+            font.write_bytes(b"a font of the tests")
+            self._run(*video, *audio, "-attach", font, "-metadata:s:t", "mimetype=application/x-truetype-font", *encode, path)
+        elif extension in {"mp4", "mov", "ts"}:
+            self._run(*video, *audio, *encode, path)
+        else:
+            path.write_bytes(b"a file of the tests\n")
+        return path
+
+    def _run(self, *arguments: str | Path) -> None:
+        subprocess.run([self._ffmpeg, "-v", "error", "-y", *arguments], check=True, capture_output=True)
+
+
+def stage(
+    folder: Path, samples: Samples, *, files: Sequence[str], contents: Mapping[str, str], links: Mapping[str, str]
+) -> None:
+    """Put the files of a corpus line into a session's folder."""
+    for name in files:
+        path = folder / name
+        if name in links:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents[name].encode() if name in contents else samples.of(name))
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+
+
+@contextlib.contextmanager
+def listener() -> Iterator[tuple[int, list[bytes]]]:
+    """A port on loopback, and what was sent to it; a call without a byte counts too."""
+    calls: list[bytes] = []
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(0.2)
+                try:
+                    calls.append(connection.recv(1000))
+                except OSError:
+                    calls.append(b"")
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield server.getsockname()[1], calls
+    finally:
+        # Wakes the thread, which close alone does not.
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join(10)
+
+
+def found_tools() -> list[tuple[str, Path, Path]]:
+    """The ffmpegs to run on: that of the media package or PATH, and Debian's 5.1 where it is installed."""
+    from rota.errors import MediaError
+    from rota.io.ffmpeg import _tools_of_package, find_tools
+
+    tools: dict[Path, tuple[str, Path, Path]] = {}
+    with contextlib.suppress(MediaError):
+        first = find_tools()
+        tools[first.ffmpeg] = (first.source, first.ffmpeg, first.ffprobe)
+    packaged = _tools_of_package(Path("~/.cache/rota"))
+    if packaged is not None:
+        tools[packaged.ffmpeg] = ("package", packaged.ffmpeg, packaged.ffprobe)
+    debian = Path("/usr/bin/ffmpeg")
+    if debian.exists() and shutil.which("ffprobe"):
+        tools[debian] = ("debian", debian, debian.with_name("ffprobe"))
+    return list(tools.values())
