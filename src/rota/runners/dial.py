@@ -75,7 +75,8 @@ def parse_gateway(text: str, *, plain_allowed: bool = False) -> Gateway:
     tls = _SCHEMES.get(parts.scheme.lower())
     if tls is None:
         raise _bad(text, f"{parts.scheme} is not wss or https")
-    host = parts.hostname
+    # A final dot names the same host; the gateway does not sign with it either.
+    host = (parts.hostname or "").rstrip(".")
     if not host or re.search(r"[\s/|]", host):
         raise _bad(text, "it names no host")
     if parts.username is not None or parts.query or parts.fragment:

@@ -129,8 +129,11 @@ class GatewayLink:
             pass  # as any other end: its code is below
         finally:
             writing.cancel()
-        code = ABNORMAL if socket.close_code is None else socket.close_code
-        return Dropped(self.number, code, (socket.close_reason or "")[:REASON_CHARS_MAX])
+        came, went = socket.protocol.close_rcvd, socket.protocol.close_sent
+        if came is not None:
+            return Dropped(self.number, came.code, came.reason[:REASON_CHARS_MAX])
+        words = f"closed from here with {went.code} {went.reason}" if went is not None else "the connection broke"
+        return Dropped(self.number, ABNORMAL, words[:REASON_CHARS_MAX].rstrip())
 
     def _heard_frame(self, text: str | bytes) -> None:
         if isinstance(text, bytes):

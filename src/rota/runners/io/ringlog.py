@@ -26,12 +26,12 @@ class RingLog:
     A disk that is full takes no event, and nothing else comes of that.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, file_bytes_max: int = FILE_BYTES_MAX) -> None:
         self._handler: logging.Handler | None = None
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._handler = _Quiet(
-                folder / FILE_NAME, maxBytes=FILE_BYTES_MAX, backupCount=OLDER_COUNT, encoding="utf-8", delay=True
+                folder / FILE_NAME, maxBytes=file_bytes_max, backupCount=OLDER_COUNT, encoding="utf-8", delay=True
             )
             self._handler.setFormatter(logging.Formatter("%(message)s"))
 

@@ -10,6 +10,7 @@ Spec: runners, "Job types", "Media session ops and argv validation".
 import asyncio
 import contextlib
 import os
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,7 +18,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from rota.errors import ProtocolError
-from rota.io.log import get_logger
+from rota.io.log import get_logger, redact
 from rota.io.scratch import Scratch
 from rota.runners.agent_events import (
     Answer,
@@ -184,10 +185,11 @@ class _Session:
     async def end(self, grace_s: float) -> None:
         """Ends the op that runs, gently and then not, and gives the folder back."""
         self._cancelled.set()
-        if self._op is not None:
-            await asyncio.wait([self._op], timeout=grace_s * END_SHARE)
-            self._op.cancel()
-            await asyncio.wait([self._op])
+        op = self._op
+        if op is not None:
+            await asyncio.wait([op], timeout=grace_s * END_SHARE)
+            op.cancel()
+            await asyncio.wait([op])
         if self._media is not None:
             with contextlib.suppress(OSError):
                 await self._media.close()
@@ -205,7 +207,9 @@ class _Session:
         except asyncio.CancelledError:
             pass  # it is answered, and that is the task's end
         except Exception as error:
-            log.exception("op broke", job_id=self._job_id, op_id=command.op_id, op=command.op)
+            # The words of an error may hold an address with its signature (I10).
+            trace = redact(traceback.format_exc())
+            log.error("op broke", job_id=self._job_id, op_id=command.op_id, op=command.op, trace=trace)
             text = f"the runner failed at this op ({type(error).__name__})"
             answer = Answer(error=OpError(code="internal_error", message=text, retryable=True))
         self._ring.write(
