@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 from urllib.parse import quote, unquote
@@ -146,7 +146,7 @@ class FolderStore:
     def _part(self) -> Path:
         return self._incoming / secrets.token_hex(16)
 
-    def _keys(self, prefix: str) -> list[str]:
+    def _keys(self, prefix: str) -> Sequence[str]:
         found = []
         for folder, _, names in os.walk(self._objects):
             parts = [unquote(part.removesuffix("+")) for part in Path(folder).relative_to(self._objects).parts]
