@@ -13,14 +13,12 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from rota.errors import MediaError
-
-_Result = TypeVar("_Result")
+from rota.io.to_the_end import to_the_end
 
 OnProgress = Callable[[float], Awaitable[None]]
 """Told how far a run is, 0.0 to 1.0, each time that it moved on. With no known length it is told 0.0 until the end."""
@@ -183,7 +181,7 @@ async def run_tool(
             reason.
     """
     started = time.monotonic()
-    process, cancelled = await _finish(_start(argv))
+    process, cancelled = await to_the_end(_start(argv))
     run = _Run(process, ProgressReader(duration_s))
     try:
         if cancelled:
@@ -196,7 +194,7 @@ async def run_tool(
             raise
         raise MediaError(f"{_what(argv, about)} did not end within {timeout_s:g} s and was stopped.") from None
     finally:
-        _, cancelled = await _finish(run.end())
+        _, cancelled = await to_the_end(run.end())
         if cancelled:
             raise asyncio.CancelledError
     stderr = run.stderr.text()
@@ -317,20 +315,6 @@ async def _start(argv: Sequence[str]) -> asyncio.subprocess.Process:
         )
     except (OSError, ValueError) as error:
         raise MediaError(f"{Path(argv[0]).name} cannot be started: {error}.") from error
-
-
-async def _finish(work: Coroutine[None, None, _Result]) -> tuple[_Result, bool]:
-    """Run `work` to its end though this task is cancelled meanwhile; tells whether it was, for the caller to raise."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled and task.exception() is not None:
-        raise asyncio.CancelledError
-    return task.result(), cancelled
 
 
 def _what(argv: Sequence[str], about: str | None) -> str:
