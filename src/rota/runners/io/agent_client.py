@@ -37,10 +37,9 @@ from rota.runners.agent_events import (
 )
 from rota.runners.dial import Gateway
 from rota.runners.io.disk import Lack, Room
-from rota.runners.io.gateway_link import ABNORMAL, GatewayLink
+from rota.runners.io.gateway_link import GatewayLink
 from rota.runners.io.proof import Prove
 from rota.runners.io.ringlog import RingLog
-from rota.runners.io.suspend import SuspendWatch
 from rota.runners.io.workshop import MakeMedia, Workshop
 from rota.runners.messages import Capabilities, Frame, Hello, encode
 
@@ -76,7 +75,6 @@ class Runner:
         ring: where events are written down.
         shown: what shows them.
         clock: seconds that never step and count on in sleep.
-        suspend: whether the machine slept.
     """
 
     def __init__(
@@ -93,7 +91,6 @@ class Runner:
         ring: RingLog,
         shown: Shown,
         clock: Callable[[], float] = lease_clock,
-        suspend: SuspendWatch | None = None,
     ) -> None:
         self._agent = agent
         self._gateway = gateway
@@ -104,7 +101,6 @@ class Runner:
         self._ring = ring
         self._shown = shown
         self._clock = clock
-        self._suspend = suspend or SuspendWatch()
         self._workshop = Workshop(scratch, make_media=make_media, say=self.post, ring=ring)
         self._links: dict[int, GatewayLink] = {}
         self._events: deque[Event] = deque()
@@ -161,7 +157,7 @@ class Runner:
             self._links.pop(event.link, None)
             self._ring.write("link ended", why=event.reason, code=getattr(event, "code", 0))
         self._shown.saw(event)
-        for command in self._agent.handle(event, self._clock()):
+        for command in self._agent.handle(event, self._clock(), time.time()):
             self._shown.saw(command)
             self._obey(command)
 
@@ -214,16 +210,11 @@ class Runner:
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _look(self) -> None:
-        slept_s = self._suspend.slept_s()
         at = self._agent.next_at()
         if at is not None and at <= self._clock():
-            # First what ran out while the machine slept, then the connection that did not outlive it.
             self.post(Tick())
-        if slept_s is not None:
-            for number, link in list(self._links.items()):
-                link.drop()
-                self.post(Dropped(number, ABNORMAL, f"this machine slept for {slept_s:.0f} s"))
-        self._arm()
+        else:
+            self._arm()
 
     async def _watch_disk(self) -> None:
         while True:

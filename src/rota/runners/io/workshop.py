@@ -15,9 +15,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import msgspec
-
-from rota.errors import ProtocolError
 from rota.io.log import get_logger, redact
 from rota.io.scratch import Scratch
 from rota.runners.agent_events import (
@@ -38,13 +35,11 @@ from rota.runners.agent_events import (
 from rota.runners.io.answers import Answers
 from rota.runners.io.disk import used_bytes
 from rota.runners.io.ringlog import RingLog
-from rota.runners.messages import PAYLOAD_BYTES_MAX, Assign, JsonObject, OpCode, OpError, Part
-from rota.runners.ops import args_of, plain
+from rota.runners.messages import Assign, OpCode, OpError, Part
+from rota.runners.ops import plain
 
 FILES: Final = "files"
 ANSWERS: Final = "answers"
-RESULT_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - 32 * 1024
-"""What a result may take in its payload, beside token, ids and epoch."""
 LATE_S: Final = 5.0
 """How much longer than its time an op may take before it is ended from here: the media session counts it, too."""
 END_SHARE: Final = 0.5
@@ -221,10 +216,6 @@ class _Session:
         self._say(OpEnded(command.job_id, command.epoch, command.op_id, answer))
 
     async def _answered(self, command: RunOp) -> Answer:
-        try:
-            args_of(command.job_type, command.op, command.args)
-        except ProtocolError as error:
-            return Answer(error=OpError(code=error.code, message=str(error), retryable=False))
         if self._media is None:
             return Answer(error=OpError(code=OpCode.DISK_FULL, message="this session has no folder", retryable=True))
 
@@ -235,7 +226,11 @@ class _Session:
         try:
             async with asyncio.timeout(command.timeout_s + LATE_S):
                 made = await self._media.run(
-                    command.op, command.args, timeout_s=command.timeout_s, progress=moved, cancelled=self._cancelled
+                    command.op,
+                    plain(command.args),
+                    timeout_s=command.timeout_s,
+                    progress=moved,
+                    cancelled=self._cancelled,
                 )
         except TimeoutError:
             return Answer(
@@ -243,12 +238,4 @@ class _Session:
             )
         if isinstance(made, OpError):
             return Answer(error=made)
-        return _sized(plain(made))
-
-
-def _sized(result: JsonObject) -> Answer:
-    size = len(msgspec.json.encode(result))
-    if size > RESULT_BYTES_MAX:
-        text = f"the result has {size:,} bytes, and {RESULT_BYTES_MAX:,} fit into a message: publish it instead"
-        return Answer(error=OpError(code=OpCode.OUTPUT_TOO_LARGE, message=text, retryable=False))
-    return Answer(result=result)
+        return Answer(result=plain(made))

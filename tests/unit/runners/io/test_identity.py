@@ -1,7 +1,6 @@
 """The key file of a device: who may read it, and what a bad one says."""
 
 import base64
-import os
 from pathlib import Path
 
 import pytest
