@@ -14,6 +14,7 @@ from rota.lease import Lease
 from rota.runners.io.store import RunnerStore
 from rota.runners.records import (
     DESKTOP,
+    OUTPUT_BYTES_OTHER,
     POOL,
     Assigned,
     Back,
@@ -92,7 +93,7 @@ async def test_s91_twenty_creates_of_one_key_give_one_job(fleet: Fleet) -> None:
     answers = await asyncio.gather(*(fleet.store.create(new) for _ in range(20)))
     assert len({job.id for job, _ in answers}) == 1
     assert [created for _, created in answers].count(True) == 1
-    assert await fleet.store.demand() == [Waiting(POOL, "acme", "video.compile", 1)]
+    assert await fleet.store.demand() == [Waiting(POOL, "acme", "video.compile", None, None, OUTPUT_BYTES_OTHER, 1)]
 
 
 async def test_s92_the_same_key_with_another_spec_gives_the_first_job_unchanged(fleet: Fleet) -> None:
@@ -322,7 +323,7 @@ async def test_depth_and_demand(fleet: Fleet) -> None:
         (POOL, "queued"): 2, (POOL, "leased"): 1, (DESKTOP, "queued"): 1,
     }  # fmt: skip
     assert await fleet.store.demand() == [
-        Waiting(POOL, "acme", "video.compile", 2), Waiting(DESKTOP, "b", "video.compile", 1),
+        Waiting(POOL, "acme", "video.compile", None, None, OUTPUT_BYTES_OTHER, 2), Waiting(DESKTOP, "b", "video.compile", None, None, OUTPUT_BYTES_OTHER, 1),
     ]  # fmt: skip
 
 

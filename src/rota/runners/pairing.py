@@ -69,11 +69,6 @@ def new_credential(token: str) -> str:
     return CREDENTIAL_PREFIX + token
 
 
-def credential_hash(credential: str) -> bytes:
-    """What is kept of it. It is long and random, so that a plain hash cannot be searched."""
-    return hashlib.sha256(b"rota-pool-v1|" + credential.encode("utf-8", "surrogatepass")).digest()
-
-
 VERDICTS: Final = {
     "wrong": "This pairing code is wrong. Check it, or ask for a new one (rota runner code).",
     "used": "This pairing code was used already. Ask for a new one (rota runner code).",

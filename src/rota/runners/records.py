@@ -7,6 +7,7 @@ Spec: runners, "Job lifecycle, leases and fencing"; design, "One jobs table".
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,6 +37,17 @@ OUTPUT_BYTES_OTHER: Final = 2 * 1024**3
 STATES: Final[Mapping[str, str]] = {
     "queued": "Queued", "done": "Succeeded", "failed": "Failed", "cancelled": "Cancelled", "expired": "Expired",
 }  # fmt: skip
+
+
+def version_key(version: str) -> tuple[int, ...] | None:
+    """The numbers of a version, in an order that PostgreSQL's arrays and Python's tuples share, as `is_older` compares
+    them; None: it has none, and is older than all."""
+    numbers = [int(number) for number in re.findall(r"\d{1,9}", version)]
+    if not numbers:
+        return None
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def idempotency_key(execution_id: str, step_id: str, iteration: str, purpose: str) -> str:
@@ -91,7 +103,8 @@ class RunnerAsk:
         runner_id: the device's id, or the pool worker's.
         target: whose jobs it takes.
         org_id: the organisation that it was paired to; None for the pool.
-        job_types, runtime_digest, fontset_key, output_bytes_max: what it says it can do.
+        job_types, runtime_digest, output_bytes_max: what it says it can do.
+        fontset_key: its font set's version as numbers; None: it has none.
         free: how many jobs it has room for.
         without: jobs that it is not given, because it declined them lately.
     """
@@ -101,7 +114,7 @@ class RunnerAsk:
     org_id: str | None
     job_types: tuple[str, ...]
     runtime_digest: str | None
-    fontset_key: tuple[int, ...]
+    fontset_key: tuple[int, ...] | None
     output_bytes_max: int
     free: int = 1
     without: tuple[UUID, ...] = ()
@@ -284,11 +297,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How many jobs of one organisation and type wait for one target."""
+    """How many jobs of equal needs wait."""
 
     target: str
     org_id: str
     job_type: str
+    runtime_digest: str | None
+    fontset_version: str | None
+    output_bytes_max: int
     jobs: int
 
 

@@ -29,11 +29,19 @@ class Wakeup:
         heard: told what was said: a kind, or `!` and the holder whose jobs somebody cancels.
         connected: told after each new connection, since anything may have been said before.
         random: for the jitter of waits.
+        on: the channel; None: the workers'.
     """
 
     def __init__(
-        self, target: Target, *, heard: Callable[[str], None], connected: Callable[[], None], random: Random
+        self,
+        target: Target,
+        *,
+        heard: Callable[[str], None],
+        connected: Callable[[], None],
+        random: Random,
+        on: str | None = None,
     ) -> None:
+        self._channel = on or channel(target.schema)
         self._target = replace(target, application="rota wake-up")
         self._heard = heard
         self._connected = connected
@@ -55,7 +63,7 @@ class Wakeup:
         try:
             connection.add_termination_listener(lambda _connection: gone.set())
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await connection.add_listener(channel(self._target.schema), self._on_notification)
+                await connection.add_listener(self._channel, self._on_notification)
             self._backoff.reset()
             self._connected()
             while not await self._ends(gone):

@@ -13,6 +13,7 @@ import msgspec
 
 from rota.errors import DeviceNotFound, PairingError
 from rota.runners import pairing
+from rota.runners.handshake import credential_digest
 from rota.runners.io.store import Statements
 from rota.runners.records import AuditRow, Device
 
@@ -108,12 +109,12 @@ class Devices(Statements):
     async def new_credential(self, *, overlap_s: float = pairing.OVERLAP_S, now: datetime | None = None) -> str:
         """Makes a secret of the pool, shown once; those before are good for `overlap_s` seconds more."""
         made = pairing.new_credential(secrets.token_urlsafe(32))
-        await self._fetch("add_credential.sql", pairing.credential_hash(made), overlap_s, now)
+        await self._fetch("add_credential.sql", credential_digest(made), overlap_s, now)
         return made
 
     async def credential_good(self, credential: str, *, now: datetime | None = None) -> bool:
         """Whether this is a secret of the pool."""
-        return bool(await self._fetch("credential.sql", pairing.credential_hash(credential), now))
+        return bool(await self._fetch("credential.sql", credential_digest(credential), now))
 
     async def note(
         self,

@@ -6,6 +6,7 @@ tests; without it the database's clock decides (I5).
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -116,7 +117,8 @@ class RunnerStore(Statements):
             lease_s: until its first heartbeat.
         """
         values = (
-            ask.runner_id, ask.target, ask.org_id, list(ask.job_types), ask.runtime_digest, list(ask.fontset_key),
+            ask.runner_id, ask.target, ask.org_id, list(ask.job_types), ask.runtime_digest,
+            None if ask.fontset_key is None else list(ask.fontset_key),
             ask.output_bytes_max, ask.free, lease_s, org_cap, instance, list(ask.without), now,
         )  # fmt: skip
         if ask.target == POOL:
@@ -288,7 +290,9 @@ class RunnerStore(Statements):
             done |= await self.cancel(asks, reason="execution_ended", text="Its execution is over.", now=now)
         return done
 
-    async def expire(self, lease: Lease, *, now: datetime | None = None) -> dict[JobId, str]:
+    async def expire(
+        self, lease: Lease, *, reason: str = "its runner is gone", now: datetime | None = None
+    ) -> dict[JobId, str]:
         """Treats a lease that still counts as one that ran out, because its runner is known to be gone.
 
         Returns: the job's state, if it was written.
@@ -300,7 +304,9 @@ class RunnerStore(Statements):
             Lapsed(lease, "lease", False, job.one_shot, job.cancel_asked_at is not None, job.tries, job.max_tries)
         )
         assert what is not None, "a lease that ran out has a verdict"
-        return await (self.release([what], now=now) if isinstance(what, Back) else self.end([what], now=now))
+        if isinstance(what, Back):
+            return await self.release([replace(what, reason=reason)], now=now)
+        return await self.end([replace(what, error=what.error and f"The session ended: {reason}.")], now=now)
 
     async def session(self, session_id: UUID, *, now: datetime | None = None) -> SessionRow | None:
         """One session; None: no such session was ever opened."""

@@ -30,4 +30,5 @@ WITH clock AS MATERIALIZED (
     INSERT INTO :"schema".runner_audit (at, org_id, event, job_id, detail)
     SELECT clock.now, $4, 'job created', made.job_id, $5 || ' for ' || $3 FROM made CROSS JOIN clock
 )
-SELECT made.job_id AS id, pg_notify(:'schema' || '_runners', 'job:' || json_build_array($3::text, $4::text, $5::text)) FROM made
+SELECT made.job_id AS id, pg_notify(:'schema' || '_runners', 'job:' || json_build_array(
+    $3::text, $4::text, $5::text, $9::text, $10::text, $12::bigint, 1)) FROM made

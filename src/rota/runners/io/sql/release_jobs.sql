@@ -27,6 +27,7 @@ WITH given AS MATERIALIZED (
 ), facts AS (
     UPDATE :"schema".runner_jobs AS r SET accepted_at = NULL, session_id = NULL, deadline_at = NULL
     FROM held WHERE r.job_id = held.id
+    RETURNING r.runtime_digest, r.fontset_version, r.output_bytes_max, held.place, held.tenant, held.kind
 ), closed AS (
     UPDATE :"schema".runner_sessions AS s SET closed_at = held.now, closed_reason = 'released'
     FROM held WHERE s.job_id = held.id AND s.closed_at IS NULL
@@ -39,7 +40,8 @@ WITH given AS MATERIALIZED (
     INSERT INTO :"schema".runner_audit (at, org_id, event, runner_id, job_id, detail)
     SELECT held.now, held.tenant, 'job returned', held.rejected_by, held.id, held.reason FROM held
 ), told AS (
-    SELECT pg_notify(:'schema' || '_runners', 'job:' || json_build_array(sort.place, sort.tenant, sort.kind))
-    FROM (SELECT DISTINCT held.place, held.tenant, held.kind FROM held) AS sort
+    SELECT pg_notify(:'schema' || '_runners', 'job:' || json_build_array(
+        f.place, f.tenant, f.kind, f.runtime_digest, f.fontset_version, f.output_bytes_max, 1))
+    FROM facts AS f
 )
 SELECT held.id, (SELECT count(*) FROM told) AS told FROM held

@@ -1,0 +1,372 @@
+"""Runs one replica of the gateway in an event loop: hands it what happens, and carries out what it says, in order.
+
+Frames go to the sockets, questions and writes to the database, answers of ops to whoever waits for them. It holds no
+rules: what a job's fate is, `rota.runners.gateway` and the statements say. Where the database does not answer, a runner
+hears nothing that could be wrong: its own deadline counts, and the lease's.
+
+Spec: runners, "Connection handshake and authentication", "Job lifecycle, leases and fencing".
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from itertools import count
+from random import Random
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import msgspec
+
+from rota.errors import DatabaseAway, ProtocolError
+from rota.ids import JobId
+from rota.io.backoff import Backoff
+from rota.io.log import get_logger
+from rota.lease import Lease
+from rota.runners import gateway_events as events
+from rota.runners import handshake
+from rota.runners.gateway import Gateway
+from rota.runners.io.devices import Devices
+from rota.runners.io.lanes import Lanes
+from rota.runners.io.store import RunnerStore
+from rota.runners.matching import RunnerKind, offered
+from rota.runners.messages import CloseCode, DeviceAuth, Frame, Limits, Requires, encode
+from rota.runners.records import Assigned, Back, End, RunnerAsk, version_key
+
+WRITE_S: Final = 60.0
+"""How long a write about a lease is tried again: by then the lease has run out, and the reaper has seen to the job."""
+AWAY_RETRY_S: Final = 5.0
+"""What a runner is told to wait while the database does not answer."""
+
+log = get_logger("rota.gateway")
+
+OpAnswer = events.AnswerOp | events.RefuseOp | events.SeekOp
+
+
+class Link(Protocol):
+    """Whoever hears for one runner. Neither may raise or wait."""
+
+    def deliver(self, text: str) -> None:
+        """Takes a frame for the runner."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Closes the connection after what was delivered; `leave` follows."""
+
+
+class Exchange:
+    """The gateway, its clock, its runners and its database.
+
+    Args:
+        gateway: the rules.
+        store, devices: the database.
+        org_cap: slots of the pool that one organisation may hold; None: any number.
+    """
+
+    def __init__(self, gateway: Gateway, store: RunnerStore, devices: Devices, *, org_cap: int | None = None) -> None:
+        self.gateway = gateway
+        self.store = store
+        self.devices = devices
+        self._org_cap = org_cap
+        self._instance = gateway.rules.instance
+        self._loop = asyncio.get_running_loop()
+        self._lanes = Lanes()
+        self._numbers = count(1)
+        self._asks = count(1)
+        self._links: dict[int, Link] = {}
+        self._answers: dict[int, asyncio.Future[OpAnswer]] = {}
+        self._renewals: list[tuple[int, str, tuple[events.Lease, ...]]] = []
+        self._events: deque[events.Event] = deque()
+        self._handling = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    # What happens
+
+    def join(self, link: Link, host: str) -> int:
+        """A runner's websocket was upgraded. Returns: its number, for all that comes on it."""
+        number = next(self._numbers)
+        self._links[number] = link
+        self.happened(events.Opened(number, host))
+        return number
+
+    def refuse(self, connection: int, reason: str, retry_after_s: float) -> None:
+        """Too many connect at once: this one is told to come later, before anything of it is looked at."""
+        self.happened(events.Refused(connection, CloseCode.RATE_LIMITED, reason, retry_after_s))
+
+    def say(self, connection: int, frame: Frame) -> None:
+        """A runner said something."""
+        self.happened(events.Received(connection, frame))
+
+    def garble(self, connection: int, code: str, reason: str) -> None:
+        """A runner sent a frame that is no good."""
+        self.happened(events.Garbled(connection, code, reason))
+
+    def heard(self, connection: int) -> None:
+        """Bytes came in, though perhaps no whole frame (S47)."""
+        self.happened(events.Heard(connection))
+
+    def leave(self, connection: int) -> None:
+        """A connection is gone; safe to repeat."""
+        if self._links.pop(connection, None) is not None:
+            self.happened(events.Lost(connection))
+
+    def supersede(self, runner_id: str) -> None:
+        """This runner has connected at another replica: the newest connection wins."""
+        link = self.gateway.registry.of_runner.get(runner_id)
+        socket = None if link is None else self._links.get(link.number)
+        if link is not None and socket is not None:
+            socket.close(CloseCode.SUPERSEDED, "superseded by a newer connection of the same runner")
+            self.leave(link.number)
+
+    async def op(
+        self, session_id: str, *, op_id: str | None, op: str, args: dict[str, Any], timeout_s: int | None
+    ) -> OpAnswer:
+        """Runs one op and waits for its answer. Whoever stops waiting does not stop the op."""
+        ask = next(self._asks)
+        answer: asyncio.Future[OpAnswer] = self._loop.create_future()
+        self._answers[ask] = answer
+        try:
+            self.happened(events.OpAsked(ask, session_id, op_id, op, args, timeout_s))
+            return await answer
+        finally:
+            del self._answers[ask]
+            if answer.cancelled():
+                self.happened(events.AskGone(ask))
+
+    async def stop(self) -> None:
+        """Says goodbye to all, and writes what is still to be written; safe to repeat."""
+        self.happened(events.Stop("this gateway ends"))
+        await self._lanes.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def happened(self, event: events.Event) -> None:
+        """Handles one event, and those that its commands bring about at once."""
+        self._events.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._events:
+                for command in self.gateway.handle(self._events.popleft(), self._loop.time(), time.time()):
+                    self._do(command)
+        finally:
+            self._handling = False
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        at = self.gateway.next_at()
+        if at is None or (self._timer is not None and self._timer_at <= at):
+            return  # a timer that is early finds nothing to do, and is set again
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = self._loop.call_at(at, self._tick), at
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.happened(events.Tick())
+
+    # What is to be done
+
+    def _do(self, command: events.Command) -> None:
+        match command:
+            case events.Send(connection, frame):
+                self._send(connection, frame)
+            case events.Close(connection, code, reason):
+                link = self._links.get(connection)
+                if link is not None:
+                    link.close(code, reason)
+            case events.Authenticate(connection, hello, host):
+                self._lanes.put(connection, lambda: self._authenticate(connection, hello, host))
+            case events.Seen() as seen:
+                self._lanes.put(seen.connection, lambda: self._seen(seen))
+            case events.CheckHeld() as check:
+                self._lanes.put(check.connection, lambda: self._check_held(check))
+            case events.Claim() as claim:
+                self._lanes.put(claim.connection, lambda: self._claim(claim))
+            case events.Renew(connection, leases):
+                self._renew(connection, leases)
+            case events.AnswerOp() | events.RefuseOp() | events.SeekOp():
+                answer = self._answers.get(command.ask)
+                if answer is not None and not answer.done():
+                    answer.set_result(command)
+            case _:
+                self._write(command)
+
+    def _send(self, connection: int, frame: Frame) -> None:
+        link = self._links.get(connection)
+        if link is None:
+            return
+        try:
+            link.deliver(encode(frame).decode())
+        except ProtocolError as error:
+            # A spec or arguments that no frame can carry: the accept never comes, or the op's time ends.
+            log.error("a message is too large to be sent", connection=connection, job_id=error.job_id, error=str(error))
+
+    async def _authenticate(self, connection: int, hello: Any, host: str) -> None:
+        try:
+            event = await self._identify(connection, hello.auth, host)
+        except DatabaseAway:
+            event = events.Refused(
+                connection, CloseCode.GOING_AWAY, "this gateway's database does not answer; try again", AWAY_RETRY_S
+            )
+        if isinstance(event, events.Refused):
+            log.info("runner refused", connection=connection, code=event.code, reason=event.reason)
+        self.happened(event)
+
+    async def _identify(self, connection: int, auth: Any, host: str) -> events.Verified | events.Refused:
+        def refused(reason: str) -> events.Refused:
+            return events.Refused(connection, CloseCode.UNAUTHENTICATED, reason)
+
+        if not isinstance(auth, DeviceAuth):
+            if not await self.devices.credential_good(auth.credential):
+                return refused("the pool's credential is unknown or was replaced")
+            identity = events.Identity(f"pool:{auth.worker_name}", RunnerKind.CLOUD_POOL, None)
+            return events.Verified(connection, identity)
+        refusal = handshake.check_time(auth, wall=time.time())
+        if refusal is not None:
+            return events.Refused(connection, refusal.code, refusal.reason, tells_time=refusal.tells_time)
+        device = await self.devices.find(auth.device_id)
+        if device is None or device.revoked_at is not None:
+            return refused("this device is unknown or was revoked; pair it again")
+        keys = [device.public_key]
+        until = device.previous_until
+        if device.previous_key is not None and until is not None and until.timestamp() > time.time():
+            keys.append(device.previous_key)
+        if not any(handshake.verify_device(auth, public_key=key, host=host) for key in keys):
+            return refused("the signature is not this device's, or is for another host than this gateway's")
+        if not await self.devices.use_nonce(auth.device_id, auth.nonce):
+            return refused("this hello was used before")
+        return events.Verified(connection, events.Identity(device.device_id, RunnerKind.DESKTOP, device.org_id))
+
+    async def _seen(self, seen: events.Seen) -> None:
+        identity = seen.identity
+        here = seen.capabilities is not None
+        log.info("runner connected" if here else "runner left", runner_id=identity.runner_id, reason=seen.reason)
+        if here:
+            word = msgspec.json.encode([identity.runner_id, self._instance]).decode()
+            await self.store.tell_gateways(f"connected:{word}")
+        if seen.capabilities is not None and identity.kind == RunnerKind.DESKTOP:
+            await self.devices.seen(identity.runner_id, msgspec.to_builtins(seen.capabilities))
+        await self.devices.note(
+            identity.org_id, "runner connected" if here else "runner left", runner_id=identity.runner_id,
+            detail=seen.reason or (seen.capabilities.agent_version[:200] if seen.capabilities is not None else None),
+        )  # fmt: skip
+
+    async def _check_held(self, check: events.CheckHeld) -> None:
+        leases = [lease for held in check.held if (lease := _plain(held)) is not None]
+        try:
+            kept = await self.store.resume(check.identity.runner_id, leases, instance=self._instance)
+        except DatabaseAway:
+            link = self._links.get(check.connection)
+            if link is not None:  # it keeps its jobs, and comes again within its leases
+                link.close(CloseCode.GOING_AWAY, "this gateway's database does not answer; try again")
+            return
+        self.happened(events.Kept(check.connection, tuple(_job(one) for one in kept)))
+
+    async def _claim(self, claim: events.Claim) -> None:
+        ask = RunnerAsk(
+            claim.identity.runner_id, claim.target, claim.org_id, offered(claim.capabilities),
+            claim.capabilities.runtime_image_digest, version_key(claim.capabilities.fontset_version),
+            claim.capabilities.max_output_bytes, claim.slots, tuple(UUID(job_id) for job_id in claim.without),
+        )  # fmt: skip
+        try:
+            claimed = await self.store.claim(ask, instance=self._instance, org_cap=self._org_cap)
+        except Exception as error:
+            if not isinstance(error, DatabaseAway):
+                log.exception("a claim failed", runner_id=claim.identity.runner_id)
+            claimed = []
+        self.happened(events.Claimed(claim.connection, tuple(_job(one) for one in claimed)))
+
+    def _renew(self, connection: int, leases: tuple[events.Lease, ...]) -> None:
+        link = self.gateway.registry.links.get(connection)
+        runner_id = "" if link is None or link.identity is None else link.identity.runner_id
+        self._renewals.append((connection, runner_id, leases))
+        if len(self._renewals) == 1:
+            self._lanes.put("renew", self._renew_all)
+
+    async def _renew_all(self) -> None:
+        # Those that come while a statement is under way go with the next one: many runners cost few statements.
+        await asyncio.sleep(0)
+        batch, self._renewals = self._renewals, []
+        held = {
+            lease: runner_id for _, runner_id, leases in batch for one in leases if (lease := _plain(one)) is not None
+        }
+        try:
+            renewed = await self.store.renew(held)
+        except Exception as error:
+            if not isinstance(error, DatabaseAway):
+                log.exception("leases were not renewed")
+            for connection, _, _ in batch:
+                self.happened(events.Renewed(connection, None))
+            return
+        for connection, _, leases in batch:
+            lost = tuple(lease for lease in leases if UUID(lease.job_id) not in renewed)
+            self.happened(events.Renewed(connection, lost))
+
+    # Writes about leases
+
+    def _write(self, command: Any) -> None:
+        lease = _plain(command.lease)
+        if lease is None:
+            return
+        write: Callable[[], Awaitable[Any]]
+        match command:
+            case events.StoreAccept():
+                write = lambda: self.store.accept(lease)  # noqa: E731
+            case events.Release(_, runner_id, reason):
+                back = Back(lease, f"Declined: {reason}", rejected_by=runner_id or None)
+                write = lambda: self.store.release([back])  # noqa: E731
+            case events.NoteProgress(_, progress):
+                said = {"stage": progress.stage, "percent": progress.percent, "detail": progress.detail}
+                write = lambda: self.store.progress(lease, said)  # noqa: E731
+            case events.Succeed(_, claims):
+                text = None if claims is None else msgspec.json.encode(claims).decode()
+                write = lambda: self.store.end([End(lease, "done", result=text)])  # noqa: E731
+            case events.FailJob():
+                end = End(
+                    lease, "failed", command.message, failure_class=str(command.failure_class), code=command.code,
+                    retryable=command.retryable, claimed_class=command.claimed_class or None,
+                )  # fmt: skip
+                write = lambda: self.store.end([end])  # noqa: E731
+            case events.EndCancelled():
+                write = lambda: self.store.end([End(lease, "cancelled", code="cancelled")])  # noqa: E731
+            case events.Expire(_, reason):
+                write = lambda: self.store.expire(lease, reason=reason)  # noqa: E731
+            case _:
+                raise AssertionError(f"a command without a hand: {command}")
+        self._lanes.put(lease.job_id, lambda: self._written(command.lease, write))
+
+    async def _written(self, lease: events.Lease, write: Callable[[], Awaitable[Any]]) -> None:
+        give_up_at = self._loop.time() + WRITE_S
+        backoff = Backoff(Random())  # noqa: S311 - jitter, not a secret
+        while True:
+            try:
+                done = await write()
+                break
+            except DatabaseAway:
+                if self._loop.time() >= give_up_at:
+                    log.error("a job's step was not written", job_id=lease.job_id, epoch=lease.epoch)
+                    return
+                await asyncio.sleep(backoff.next_s())
+        if not done:
+            self.happened(events.LeaseLost(lease))
+
+
+def _plain(lease: events.Lease) -> Lease | None:
+    """The lease as the database knows it; None: no uuid, which nobody holds."""
+    try:
+        return Lease(JobId(UUID(lease.job_id)), lease.epoch)
+    except ValueError:
+        return None
+
+
+def _job(one: Assigned) -> events.Job:
+    return events.Job(
+        events.Lease(str(one.lease.job_id), one.lease.epoch), str(one.session_id), one.org_id, one.target,
+        one.job_type, one.tries, one.timeout_s,
+        Limits(max_output_bytes=one.output_bytes_max, idle_timeout_sec=one.idle_s),
+        Requires(runtime_image_digest=one.runtime_digest, fontset_version=one.fontset_version),
+        dict(one.spec), one.one_shot, max(0.0, one.timeout_s - one.left_s), one.accepted, one.cancel_asked,
+    )  # fmt: skip

@@ -1,0 +1,54 @@
+"""Runs what has to be written, in order within a lane, lanes beside each other.
+
+What concerns one job, or one connection, is written in the order in which the gateway said it; nothing waits for what
+concerns another.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Final
+
+from rota.io.log import get_logger
+
+STOP_S: Final = 5.0
+"""What a stopping gateway gives what is still to be written."""
+
+log = get_logger("rota.gateway")
+
+
+class Lanes:
+    """Work in lanes."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[Hashable, deque[Callable[[], Awaitable[None]]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def put(self, lane: Hashable, work: Callable[[], Awaitable[None]]) -> None:
+        """Adds work at the end of a lane. What it raises is logged, and the lane goes on."""
+        line = self._lanes.get(lane)
+        if line is not None:
+            line.append(work)
+            return
+        self._lanes[lane] = deque((work,))
+        task = asyncio.create_task(self._run(lane))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, lane: Hashable) -> None:
+        line = self._lanes[lane]
+        while line:
+            try:
+                await line.popleft()()
+            except Exception:
+                log.exception("a write of the gateway failed")
+        del self._lanes[lane]
+
+    async def stop(self) -> None:
+        """Waits a little for what is to be written, then drops the rest."""
+        if self._tasks:
+            _, late = await asyncio.wait(set(self._tasks), timeout=STOP_S)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
