@@ -4,7 +4,7 @@ does ops with functions, and can be made to behave badly."""
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
@@ -100,10 +100,8 @@ class GatewayStandIn:
             return _answer(404, code="job_not_found", message="there is none")
         wait_s = float(request.query.get("wait", "0s").removesuffix("s"))
         async with self.changed:
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self.changed.wait_for(lambda: self._ended(job_id)), wait_s)
-            except TimeoutError:
-                pass
         return web.json_response(self._shown(job_id))
 
     def _ended(self, job_id: str) -> bool:

@@ -141,7 +141,8 @@ def test_each_setting_has_wrong_values_here() -> None:
 def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, value: Any) -> None:
     said = refusal(tmp_path, flags={name: value})
     flag = "--" + name.replace("_", "-")
-    shown = "(hidden)" if name in ("dsn", "exec_token", "metrics_token", "runner_credential") else repr(value)
+    secrets = {"dsn", "exec_token", "gateway_token", "metrics_token", "objects_secret", "runner_credential"}
+    shown = "(hidden)" if name in secrets else repr(value)
     assert said.startswith(f"{flag} = {shown} is no good: give ")
     if isinstance(value, str):
         variable = f"ROTA_{name.upper()}"
@@ -157,7 +158,7 @@ def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, valu
         ("job_pool_size", 2, 100), ("pool_size", 1, 100), ("lease_s", 1, 86_400), ("max_tries", 1, 1000),
         ("limit", 0, 100_000), ("poll_s", 0.05, 60), ("stop_grace_s", 0, 3600), ("start_s", 1, 3600),
         ("keep_failed_days", 0.001, 3650),
-        ("keep_days", 0.001, 3650), ("exec_wait_s", 0.1, 86_400), ("pipe_port", 0, 65_535),
+        ("keep_days", 0.001, 3650), ("exec_wait_s", 0.1, 86_400), ("gateway_wait_s", 0.1, 86_400), ("pipe_port", 0, 65_535),
     ],
 )  # fmt: skip
 def test_the_limits_of_numbers_belong_to_them(tmp_path: Path, name: str, low: float, high: float) -> None:
