@@ -158,7 +158,8 @@ def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, valu
         ("job_pool_size", 2, 100), ("pool_size", 1, 100), ("lease_s", 1, 86_400), ("max_tries", 1, 1000),
         ("limit", 0, 100_000), ("poll_s", 0.05, 60), ("stop_grace_s", 0, 3600), ("start_s", 1, 3600),
         ("keep_failed_days", 0.001, 3650),
-        ("keep_days", 0.001, 3650), ("exec_wait_s", 0.1, 86_400), ("gateway_wait_s", 0.1, 86_400), ("pipe_port", 0, 65_535),
+        ("keep_days", 0.001, 3650), ("exec_wait_s", 0.1, 86_400), ("pipe_port", 0, 65_535),
+        ("gateway_wait_s", 0.1, 86_400),
     ],
 )  # fmt: skip
 def test_the_limits_of_numbers_belong_to_them(tmp_path: Path, name: str, low: float, high: float) -> None:
