@@ -35,7 +35,7 @@ class ObjectStore(Protocol):
     async def head(self, key: str) -> Head | None:
         """What is there; None: nothing."""
 
-    def list(self, prefix: str) -> AsyncIterator[str]:
+    def keys(self, prefix: str) -> AsyncIterator[str]:
         """The keys that begin so, sorted."""
 
     async def copy(self, source: str, target: str) -> None:

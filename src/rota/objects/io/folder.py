@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 from urllib.parse import quote, unquote
@@ -64,9 +64,9 @@ class FolderStore:
         path = self._path(key)
         return await asyncio.to_thread(_head, path)
 
-    async def list(self, prefix: str) -> AsyncIterator[str]:
+    async def keys(self, prefix: str) -> AsyncIterator[str]:
         """See `ObjectStore`."""
-        for key in await asyncio.to_thread(self._keys, prefix):
+        for key in await asyncio.to_thread(self._found, prefix):
             yield key
 
     async def copy(self, source: str, target: str) -> None:
@@ -146,7 +146,7 @@ class FolderStore:
     def _part(self) -> Path:
         return self._incoming / secrets.token_hex(16)
 
-    def _keys(self, prefix: str) -> Sequence[str]:
+    def _found(self, prefix: str) -> list[str]:
         found = []
         for folder, _, names in os.walk(self._objects):
             parts = [unquote(part.removesuffix("+")) for part in Path(folder).relative_to(self._objects).parts]

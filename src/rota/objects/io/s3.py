@@ -72,7 +72,7 @@ class S3ObjectStore:
         kind = found.attributes.get("Content-Type")
         return Head(found.meta["size"], found.meta["e_tag"] or "", None if kind is None else str(kind))
 
-    async def list(self, prefix: str) -> AsyncIterator[str]:
+    async def keys(self, prefix: str) -> AsyncIterator[str]:
         """See `ObjectStore`."""
         folder, _, _ = prefix.rpartition("/")
         found: list[str] = []
