@@ -140,6 +140,8 @@ class Agent:
         self._outdated = False
         self._gateway_drains = False
         self._drain_by = inf
+        self._drain_beat: Beat | None = None
+        self._leave_at = -inf
         self._clock_offset_s = 0.0
         self._clock_tried = False
         self._retry_after_s = 0.0
@@ -197,6 +199,8 @@ class Agent:
             times.append(self._heard_at + SILENCE_S)
         if self.draining is not None and any(held.state is State.RUNNING for held in self.held.values()):
             times.append(self._drain_by)
+        if self._awaits_crossing():
+            times.append(self._leave_at)
         times.extend(_stop_at(held) for held in self.held.values() if held.state is not State.ENDING)
         first = min(times)
         return None if first == inf else first
@@ -305,9 +309,8 @@ class Agent:
                 if held.state is State.DONE:
                     self._say_last(held)
         self._beat_at = self._now
+        self._say_drain()
         self._beat()
-        if self.draining is not None:
-            self._send(messages.Drain(reason=self.draining.reason))
         self._ready()
 
     def _beat(self) -> None:
@@ -563,9 +566,22 @@ class Agent:
         by = inf if event.deadline_s is None else self._now + event.deadline_s
         first, self.draining = self.draining is None, event
         self._drain_by = min(self._drain_by, by)
-        if first and self.phase is Phase.OPEN:
-            self._send(messages.Drain(reason=event.reason))
+        if first:
+            self._say_drain()
         self._drain_due()
+
+    def _say_drain(self) -> None:
+        """Announces the drain. The heartbeat behind it is answered when the gateway has read it: whatever it assigned
+        before has come by then, and could be declined (S65)."""
+        if self.draining is None or self.phase is not Phase.OPEN:
+            return
+        self._send(messages.Drain(reason=self.draining.reason))
+        self._beat_at = self._now
+        self._beat()
+        self._drain_beat, self._leave_at = self._beats[-1], self._now + LEAVE_S
+
+    def _awaits_crossing(self) -> bool:
+        return self.phase is Phase.OPEN and any(beat is self._drain_beat for beat in self._beats)
 
     def _drain_due(self) -> None:
         if self._now >= self._drain_by:
@@ -575,6 +591,8 @@ class Agent:
 
     def _leave_if_done(self) -> None:
         if self.draining is None or self.phase in (Phase.LEAVING, Phase.OVER) or self._busy:
+            return
+        if self._awaits_crossing() and self._now < self._leave_at:
             return
         if self.phase is Phase.OPEN:
             self._send(messages.Bye(reason=self.draining.reason))

@@ -115,6 +115,8 @@ class Runner:
         Returns: the exit status.
         """
         self._status = asyncio.get_running_loop().create_future()
+        # Before the first hello, so that it promises nothing for which there is no room.
+        await self._look_at_disk()
         watching = asyncio.create_task(self._watch_disk())
         try:
             self.post(Start())
@@ -218,8 +220,8 @@ class Runner:
 
     async def _watch_disk(self) -> None:
         while True:
-            await self._look_at_disk()
             await asyncio.sleep(ROOM_EVERY_S)
+            await self._look_at_disk()
 
     async def _look_at_disk(self) -> None:
         try:
