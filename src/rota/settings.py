@@ -67,7 +67,7 @@ class Settings:
         pipe_host: the name or address at which exec servers reach this process, where that is not the one that they
             see, as behind a NAT.
         pipe_port: where this process listens for them; 0 takes a free port.
-        gateway_url: where engines reach the gateway's internal API, such as `http://gateway:8650`.
+        gateway_url: where engines reach the gateway's internal API, such as `http://gateway:8760`.
         gateway_token: the token that engines show to gateways, the same on both sides.
         gateway_ca: a file with the certificates to trust for an https gateway_url; else the system's.
         gateway_wait_s: how long a session waits for a runner, 0.1 to 86,400 seconds.

@@ -39,7 +39,7 @@ class GatewayClient:
     """Speaks to one gateway, or to the balancer before many.
 
     Args:
-        url: where it serves, such as `http://gateway:8443`.
+        url: where it serves, such as `http://gateway:8760`.
         token: the shared token.
         tls: for https; None trusts what the system does.
         lost_s: how long a request is asked again whose answer was lost.
