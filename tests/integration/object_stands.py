@@ -32,7 +32,7 @@ class _Quiet(uvicorn.Server):
 async def served(app: Starlette) -> AsyncIterator[str]:
     """The address of an app that is served on loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = _Quiet(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
+        server = _Quiet(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1))
         serving = asyncio.create_task(server.serve([listening]))
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -65,19 +65,26 @@ async def raw_server(answer: Answer) -> AsyncIterator[str]:
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        try:
             await answer(await reader.readuntil(b"\r\n\r\n"), reader, writer)
-        writer.close()
-        tasks.discard(task)
+            await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client went away, or the test is over
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            tasks.discard(task)
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
-        for task in tasks:
+        left = list(tasks)
+        for task in left:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 class S3Server:

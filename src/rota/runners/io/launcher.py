@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import struct
 import sys
 
@@ -48,6 +49,8 @@ def main() -> None:
             hard = resource.getrlimit(_LIMITS[name])[1]
             most = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(_LIMITS[name], (most, most))
+        for number in (signal.SIGXFSZ, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)  # what Python ignores: the limit of a file has to end a command
         _call(_libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if asked.get("netns"):
             _leave_network()
