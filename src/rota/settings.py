@@ -68,7 +68,6 @@ class Settings:
             see, as behind a NAT.
         pipe_port: where this process listens for them; 0 takes a free port.
         gateway_url: where engines reach the gateway's internal API, such as `http://gateway:8760`.
-        gateway_token: the token that engines show to gateways, the same on both sides.
         gateway_ca: a file with the certificates to trust for an https gateway_url; else the system's.
         gateway_wait_s: how long a session waits for a runner, 0.1 to 86,400 seconds.
         objects: the object store: `s3://BUCKET`, or `folder:PATH` that the gateway serves.
@@ -77,6 +76,17 @@ class Settings:
         objects_region: the region of its bucket.
         objects_key_id: the account at an s3 store.
         objects_secret: its secret.
+        gateway_host, gateway_port: where a gateway listens.
+        gateway_names: the host names by which runners dial it, with commas between them; one is signed by each device.
+        gateway_address: where its other replicas reach it, such as `http://10.0.0.5:8760`; else where it listens.
+        gateway_cert, gateway_cert_key: files of its certificate and key, where no proxy before it ends TLS.
+        gateway_token: the token of the internal API, which engines show; without it that API is off.
+        gateway_key: signs job tokens, 32 characters or more, the same for all replicas; with commas, the first one
+            signs and all are known.
+        gateway_org_slots: jobs of one organisation in the pool at once; unset: any number.
+        gateway_buffer_slots: slots of the pool beyond what waits and runs, for the scaling signal.
+        gateway_min_agent: runners with an older agent get no jobs.
+        gateway_hellos_per_s: how many runners a gateway lets connect in a second.
         runner_gateway: the gateway that a runner dials, `wss://host`.
         runner_tls: `development` lets a runner dial `ws://` beyond its own machine, too.
         runner_ca: a file with certificates to trust for gateway and object store, beside the system's.
@@ -124,7 +134,6 @@ class Settings:
     pipe_host: str | None = None
     pipe_port: int = 0
     gateway_url: str | None = None
-    gateway_token: str | None = None
     gateway_ca: str | None = None
     gateway_wait_s: float = 120.0
     objects: str | None = None
@@ -133,6 +142,18 @@ class Settings:
     objects_region: str = "us-east-1"
     objects_key_id: str | None = None
     objects_secret: str | None = None
+    gateway_host: str = "127.0.0.1"
+    gateway_port: int = 8760
+    gateway_names: str | None = None
+    gateway_address: str | None = None
+    gateway_cert: str | None = None
+    gateway_cert_key: str | None = None
+    gateway_token: str | None = None
+    gateway_key: str | None = None
+    gateway_org_slots: int | None = None
+    gateway_buffer_slots: int = 0
+    gateway_min_agent: str | None = None
+    gateway_hellos_per_s: float = 200.0
     runner_gateway: str | None = None
     runner_tls: Literal["required", "development"] = "required"
     runner_ca: str | None = None
@@ -256,7 +277,6 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "pipe_host": _text,
     "pipe_port": _whole(0, 65_535),
     "gateway_url": _text,
-    "gateway_token": _text,
     "gateway_ca": _text,
     "gateway_wait_s": _number(0.1, 86_400),
     "objects": _text,
@@ -265,6 +285,18 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "objects_region": _text,
     "objects_key_id": _text,
     "objects_secret": _text,
+    "gateway_host": _text,
+    "gateway_port": _whole(0, 65_535),
+    "gateway_names": _texts,
+    "gateway_address": _text,
+    "gateway_cert": _text,
+    "gateway_cert_key": _text,
+    "gateway_token": _text,
+    "gateway_key": _text,
+    "gateway_org_slots": _whole(1, 100_000),
+    "gateway_buffer_slots": _whole(0, 100_000),
+    "gateway_min_agent": _text,
+    "gateway_hellos_per_s": _number(1, 100_000),
     "runner_gateway": _text,
     "runner_tls": _one_of("required", "development"),
     "runner_ca": _text,
@@ -281,7 +313,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 SECRET: Final = frozenset(
-    {"dsn", "exec_token", "gateway_token", "metrics_token", "objects_secret", "runner_credential"}
+    {"dsn", "exec_token", "gateway_key", "gateway_token", "metrics_token", "objects_secret", "runner_credential"}
 )
 """What no message shows; a DSN may hold a password."""
 
@@ -333,7 +365,7 @@ OWN: Final = frozenset(
     {
         "dsn", "role", "log_format", "log_level", "pool_size", "job_pool_size", "ffmpeg", "start_s", "metrics_port",
         "metrics_host", "metrics_token", "metrics_prefix",
-        *(entry.name for entry in fields(Settings) if entry.name.startswith("runner_")),
+        *(entry.name for entry in fields(Settings) if entry.name.startswith(("runner_", "gateway_"))),
     }
 )  # fmt: skip
 """What servers of one database may well set differently."""

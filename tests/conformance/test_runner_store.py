@@ -323,8 +323,9 @@ async def test_depth_and_demand(fleet: Fleet) -> None:
         (POOL, "queued"): 2, (POOL, "leased"): 1, (DESKTOP, "queued"): 1,
     }  # fmt: skip
     assert await fleet.store.demand() == [
-        Waiting(POOL, "acme", "video.compile", None, None, OUTPUT_BYTES_OTHER, 2), Waiting(DESKTOP, "b", "video.compile", None, None, OUTPUT_BYTES_OTHER, 1),
-    ]  # fmt: skip
+        Waiting(POOL, "acme", "video.compile", None, None, OUTPUT_BYTES_OTHER, 2),
+        Waiting(DESKTOP, "b", "video.compile", None, None, OUTPUT_BYTES_OTHER, 1),
+    ]
 
 
 async def test_gateways_know_where_the_owner_of_a_session_is(fleet: Fleet) -> None:

@@ -111,6 +111,17 @@ WRONG: dict[str, list[Any]] = {
     "gateway_url": ["", 1],
     "gateway_token": ["", 1],
     "gateway_ca": ["", 1],
+    "gateway_host": ["", 1],
+    "gateway_port": [-1, 65_536, "http"],
+    "gateway_names": ["", 1, [1]],
+    "gateway_address": ["", 1],
+    "gateway_cert": ["", 1],
+    "gateway_cert_key": ["", 1],
+    "gateway_key": ["", 1],
+    "gateway_org_slots": [0, 100_001, "all"],
+    "gateway_buffer_slots": [-1, 100_001, "some"],
+    "gateway_min_agent": ["", 1],
+    "gateway_hellos_per_s": [0, 100_001, "many"],
     "gateway_wait_s": [0, 86_401, "long"],
     "objects": ["", 1],
     "objects_url": ["", 1],
@@ -141,7 +152,15 @@ def test_each_setting_has_wrong_values_here() -> None:
 def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, value: Any) -> None:
     said = refusal(tmp_path, flags={name: value})
     flag = "--" + name.replace("_", "-")
-    secrets = {"dsn", "exec_token", "gateway_token", "metrics_token", "objects_secret", "runner_credential"}
+    secrets = {
+        "dsn",
+        "exec_token",
+        "gateway_key",
+        "gateway_token",
+        "metrics_token",
+        "objects_secret",
+        "runner_credential",
+    }
     shown = "(hidden)" if name in secrets else repr(value)
     assert said.startswith(f"{flag} = {shown} is no good: give ")
     if isinstance(value, str):

@@ -9,7 +9,24 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import admin, demo, dev, doctor, execserver, jobs, migrate, passes, pause, runner, slots, top, why, worker
+from rota.cli import (
+    admin,
+    demo,
+    dev,
+    devices,
+    doctor,
+    execserver,
+    gateway,
+    jobs,
+    migrate,
+    passes,
+    pause,
+    runner,
+    slots,
+    top,
+    why,
+    worker,
+)
 from rota.cli import exec as exec_
 from rota.errors import RotaError, SettingsError
 from rota.io.terminal import discard, fail
@@ -37,7 +54,9 @@ app.command("exec", context_settings={"ignore_unknown_options": True})(exec_.exe
 app.command("execserver")(execserver.execserver)
 app.add_typer(execserver.config_app, name="config")
 app.command("slots")(slots.slots)
+devices.register(runner.app)
 app.add_typer(runner.app, name="runner")
+app.command("gateway")(gateway.gateway)
 app.command("dev")(dev.dev)
 app.command("demo")(demo.demo)
 

@@ -48,8 +48,8 @@ class LimitsBody(Body, frozen=True):
 
 
 class CreateJob(Body, frozen=True):
-    """A job to be created. `idempotencyKey` is SHA-256 in hexadecimal of `executionId|stepId|iteration|purpose`; without
-    it the gateway makes it of these four."""
+    """A job to be created. `idempotencyKey` is SHA-256 in hexadecimal of `executionId|stepId|iteration|purpose`;
+    without it the gateway makes it of these four."""
 
     target: Literal["CloudPool", "OrgRunner"]
     org_id: Name
@@ -247,7 +247,9 @@ def wait_s(text: str | None) -> int | None:
     return None if found is None else min(int(found[1]), WAIT_S_MAX)
 
 
-def runner_bodies(views: Iterable[RunnerView], *, org_id: str | None, job_types: Iterable[str]) -> tuple[RunnerBody, ...]:
+def runner_bodies(
+    views: Iterable[RunnerView], *, org_id: str | None, job_types: Iterable[str]
+) -> tuple[RunnerBody, ...]:
     """The runners that could serve an organisation (None: any) and have all of these job types."""
     wanted = set(job_types)
     return tuple(

@@ -15,6 +15,12 @@ _WAIT: Final = {
     "description": f"Whole seconds, such as 30s; more than {api.WAIT_S_MAX} are cut to that.",
 }  # fmt: skip
 
+_ORG: Final = {"name": "org", "in": "query", "schema": {"type": "string"}}
+_CAPS: Final = {
+    "name": "caps", "in": "query", "schema": {"type": "string"},
+    "description": "Job types that they must have, with commas between them.",
+}  # fmt: skip
+
 
 def document() -> dict[str, Any]:
     """The document, as JSON values."""
@@ -43,17 +49,7 @@ def document() -> dict[str, Any]:
             "delete": _route("Cancel all jobs of an execution that is over.", {200: "Ended"}),
         },
         "/internal/v1/runners": {
-            "get": _route(
-                "Which runners are connected to this replica.",
-                {200: "Runners"},
-                query=[
-                    {"name": "org", "in": "query", "schema": {"type": "string"}},
-                    {
-                        "name": "caps", "in": "query", "schema": {"type": "string"},
-                        "description": "Job types that they must have, with commas between them.",
-                    },
-                ],
-            )  # fmt: skip
+            "get": _route("Which runners are connected to this replica.", {200: "Runners"}, query=[_ORG, _CAPS])
         },
         "/internal/v1/sessions/{id}/ops": {
             "parameters": [_ID],

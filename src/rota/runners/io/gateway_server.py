@@ -1,7 +1,7 @@
 """The gateway on the network: `/v1/connect` for runners, the routes of the internal API, and pages for probes.
 
-Whoever connects is looked at cheaply first: the path, the subprotocol, the name that was dialled, and whether too many
-come at once. Only then may a hello cost a signature and a statement. Life is what comes in, bytes that make no frame yet
+Whoever connects is looked at cheaply first: the path, the subprotocol, the name that was dialled, and whether too
+many come at once. Only then may a hello cost a signature and a statement. Life is what comes in, bytes that make no frame yet
 included (S47); the pings of the websocket's own protocol play no part in it (S50).
 
 Spec: runners, "Transport and envelope", "Connection handshake and authentication".
@@ -9,13 +9,13 @@ Spec: runners, "Transport and envelope", "Connection handshake and authenticatio
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -54,6 +54,7 @@ class GatewayServer:
         names: the host names that runners dial, in lower case.
         hellos_per_s: how many may begin to connect in a second.
         metrics_token: what a scraper shows; None: the internal token.
+        more: routes that are served beside its own, such as those of a folder of objects.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class GatewayServer:
         names: Collection[str],
         hellos_per_s: float,
         metrics_token: str | None = None,
+        more: Sequence[BaseRoute] = (),
     ) -> None:
         self.exchange = exchange
         self._api = api
@@ -73,6 +75,7 @@ class GatewayServer:
         self._names = frozenset(names)
         self._ramp = Ramp(hellos_per_s)
         self._metrics_token = metrics_token
+        self._more = more
         self._sessions: set[asyncio.Task[None]] = set()
         self.serving = Serving(
             "The gateway", place, ws=_HeardProtocol, ws_max_size=READ_BYTES_MAX, ws_ping_interval=None,
@@ -91,6 +94,7 @@ class GatewayServer:
                 Route("/readyz", self._ready),
                 Route("/metrics", self._metrics),
                 *self._api.routes(),
+                *self._more,
             ]
         )
         await self.serving.start(app)

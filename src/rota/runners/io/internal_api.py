@@ -104,7 +104,9 @@ class InternalApi:
         wanted = token or self._token
         if wanted is None:
             return _Stop(
-                503, "internal_api_disabled", "This gateway has no internal token: set ROTA_GATEWAY_TOKEN to turn it on."
+                503,
+                "internal_api_disabled",
+                "This gateway has no internal token: set ROTA_GATEWAY_TOKEN to turn it on.",
             ).answer
         said = request.headers.get("authorization", "").removeprefix("Bearer ")
         # In constant time: how long a comparison takes would tell how much of a guess is right.

@@ -1,0 +1,142 @@
+"""`rota runner code|list|rename|revoke|credential|audit`: who may connect to the gateways, as an operator sees it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+import typer
+
+from rota.app import App
+from rota.cli.options import Dsn, Json, Schema, read_settings
+from rota.io import terminal
+from rota.runners import pairing
+from rota.runners.io.devices import Devices
+
+T = TypeVar("T")
+
+Org = Annotated[str, typer.Option("--org", help="The organisation.", metavar="ORG")]
+SomeOrg = Annotated[str | None, typer.Option("--org", help="Of this organisation alone.", metavar="ORG")]
+DeviceId = Annotated[str, typer.Argument(help="The device, as rota runner list shows it.", metavar="DEVICE")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds these commands to the group of runners."""
+    for name, command in (
+        ("code", code), ("list", list_devices), ("rename", rename), ("revoke", revoke), ("credential", credential),
+        ("audit", audit),
+    ):  # fmt: skip
+        app.command(name)(command)
+
+
+def code(
+    org: Org,
+    name: Annotated[str, typer.Option("--name", help="What the device is called, unless it says.")] = "desktop",
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=0.1, max=pairing.VALID_S_MAX / 60, help="How long it is good.")
+    ] = pairing.VALID_S / 60,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Make a one-time code that pairs one device to an organisation: rota runner pair CODE, on the device."""
+    made = _run(lambda devices: devices.new_code(org, name, valid_s=minutes * 60), dsn, schema)
+    terminal.write(f"{made}\n")
+
+
+def list_devices(org: SomeOrg = None, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Show the paired devices."""
+    found = _run(lambda devices: devices.devices(org), dsn, schema)
+    if as_json:
+        terminal.print_json(
+            [
+                {
+                    "deviceId": one.device_id, "orgId": one.org_id, "name": one.name,
+                    "createdAt": one.created_at.isoformat(),
+                    "seenAt": None if one.seen_at is None else one.seen_at.isoformat(),
+                    "revokedAt": None if one.revoked_at is None else one.revoked_at.isoformat(),
+                }
+                for one in found
+            ]
+        )  # fmt: skip
+        return
+    if not found:
+        terminal.write("No device is paired. rota runner code --org ORG makes a code for one.\n")
+        return
+    terminal.print_table(
+        ("device", "organisation", "name", "last connected", "state"),
+        [
+            (
+                one.device_id, terminal.plain(one.org_id), terminal.plain(one.name),
+                "never" if one.seen_at is None else f"{one.seen_at:%Y-%m-%d %H:%M}",
+                "paired" if one.revoked_at is None else "revoked",
+            )
+            for one in found
+        ],
+    )  # fmt: skip
+
+
+def rename(
+    device: DeviceId,
+    name: Annotated[str, typer.Argument(help="Its new name.", metavar="NAME")],
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Give a device another name."""
+    _run(lambda devices: devices.rename(device, name[:200]), dsn, schema)
+
+
+def revoke(device: DeviceId, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Revoke a device for ever: its connection is closed at once, and its jobs end."""
+    _run(lambda devices: devices.revoke(device), dsn, schema)
+    terminal.write(f"revoked {device}\n")
+
+
+def credential(
+    overlap_minutes: Annotated[
+        float, typer.Option("--overlap-minutes", min=0, help="How long those before are good.")
+    ] = pairing.OVERLAP_S / 60,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Make a secret for workers of the pool (ROTA_RUNNER_CREDENTIAL). It is shown once; those before end later."""
+    made = _run(lambda devices: devices.new_credential(overlap_s=overlap_minutes * 60), dsn, schema)
+    terminal.write(f"{made}\n")
+
+
+def audit(
+    org: SomeOrg = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, newest first.")] = 50,
+    as_json: Json = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Show what happened to an organisation's devices and jobs; without --org, to the pool."""
+    rows = _run(lambda devices: devices.audit(org, limit=limit), dsn, schema)
+    if as_json:
+        terminal.print_json(
+            [
+                {
+                    "at": row.at.isoformat(), "event": row.event, "runnerId": row.runner_id,
+                    "jobId": None if row.job_id is None else str(row.job_id), "detail": row.detail,
+                }
+                for row in rows
+            ]
+        )  # fmt: skip
+        return
+    terminal.print_table(
+        ("at", "event", "runner", "job", "detail"),
+        [
+            (
+                f"{row.at:%Y-%m-%d %H:%M:%S}", row.event, terminal.plain(row.runner_id or ""), str(row.job_id or ""),
+                terminal.plain(row.detail or ""),
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _run(work: Callable[[Devices], Awaitable[T]], dsn: str | None, schema: str | None) -> T:
+    async def run() -> T:
+        async with App(settings=read_settings(dsn=dsn, schema=schema)) as program:
+            return await work(Devices(await program.database()))
+
+    return asyncio.run(run())

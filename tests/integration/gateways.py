@@ -1,0 +1,209 @@
+"""Gateways in the test's own event loop, runners written from the protocol's page alone, and an engine over HTTP."""
+
+import asyncio
+import base64
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from rota.io.postgres import Target
+from rota.runners.io.replica import Pace, Replica
+from rota.settings import Settings
+
+TOKEN = "engine token of the tests"
+KEY = "a key for job tokens that is long enough"
+WAIT_S = 30.0
+"""How long anything that must come is awaited."""
+ACME = "acme"
+_instances = count(1)
+
+
+@asynccontextmanager
+async def gateway(dsn: str, *, pace: Pace | None = None, **settings: Any) -> AsyncIterator[Replica]:
+    """One replica on a free port."""
+    values: dict[str, Any] = {"gateway_port": 0, "gateway_token": TOKEN, "gateway_key": KEY}
+    replica = Replica(
+        Settings(**(values | settings)), Target(dsn), instance=f"gateway-{next(_instances)}",
+        pace=pace or Pace(look_s=0.2, reap_s=0.2, tidy_s=60, revoked_s=60),
+    )  # fmt: skip
+    await replica.start()
+    try:
+        yield replica
+    finally:
+        await replica.stop()
+
+
+class Engine:
+    """An engine in some language: nothing but HTTP."""
+
+    def __init__(self, replica: Replica, *, token: str | None = TOKEN) -> None:
+        self.base = replica.server.serving.address
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = aiohttp.ClientSession()
+
+    async def __aenter__(self) -> "Engine":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.close()
+
+    async def ask(self, method: str, path: str, *, headers: Any = None, **options: Any) -> tuple[int, Any]:
+        """One request: its status and its body, if that is JSON."""
+        async with self._http.request(
+            method, self.base + path, headers=self._headers | (headers or {}), **options
+        ) as answer:
+            text = await answer.text()
+            return answer.status, json.loads(text) if answer.content_type == "application/json" else text
+
+    async def create(self, execution: str | None = None, **body: Any) -> dict[str, Any]:
+        """A job that was created."""
+        asked = {
+            "target": "OrgRunner", "orgId": ACME, "jobType": "video.compile", "executionId": execution or str(uuid4()),
+            "stepId": "s", "iteration": 0, "purpose": "compile", "spec": {"mode": "Reencode"},
+        }  # fmt: skip
+        status, job = await self.ask("POST", "/internal/v1/jobs", json=asked | body)
+        assert status == 201, job
+        return dict(job)
+
+    async def job(self, job: dict[str, Any], *, wait: str | None = None) -> dict[str, Any]:
+        status, found = await self.ask(
+            "GET", f"/internal/v1/jobs/{job['jobId']}", params={} if wait is None else {"wait": wait}
+        )
+        assert status == 200, found
+        return dict(found)
+
+    async def until(self, job: dict[str, Any], state: str) -> dict[str, Any]:
+        """The job, once it is in this state."""
+        async with asyncio.timeout(WAIT_S):
+            while (found := await self.job(job))["state"] != state:
+                await asyncio.sleep(0.02)
+        return found
+
+    async def op(self, session_id: str, op: str, args: Any = None, **body: Any) -> tuple[int, Any]:
+        return await self.ask(
+            "POST", f"/internal/v1/sessions/{session_id}/ops", json={"op": op, "args": args or {}} | body
+        )
+
+
+CAPABILITIES = {
+    "protocolVersion": "1.0", "agentVersion": "1.0.0", "os": "linux", "arch": "amd64", "slots": 2, "container": "none",
+    "runtimeImageDigest": None, "ffmpegVersion": "8.0", "fontsetVersion": "2025.1",
+    "jobTypes": ["video.compile", "video.analyze.extract"], "maxOutputBytes": 8 * 2**30,
+}  # fmt: skip
+
+
+@dataclass
+class Device:
+    """A desktop that was paired: its id, and its key, which never left it."""
+
+    device_id: str
+    key: Ed25519PrivateKey
+
+    def auth(self, *, host: str = "127.0.0.1", ahead_s: float = 0, **changes: Any) -> dict[str, Any]:
+        """A proof for one hello."""
+        ts = (datetime.now(UTC) + timedelta(seconds=ahead_s)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        proof = {"kind": "device", "deviceId": self.device_id, "ts": ts, "nonce": b64(os.urandom(16))} | changes
+        text = f"reelbolt-runner-hello-v1|{proof['deviceId']}|{proof['ts']}|{proof['nonce']}|{host}"
+        return {"sig": b64(self.key.sign(text.encode()))} | proof
+
+
+def b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+async def pair(replica: Replica, engine: Engine, *, org: str = ACME) -> Device:
+    """Pairs a new device, over HTTP as any runner does."""
+    code = await replica.exchange.devices.new_code(org, "a desktop")
+    key = Ed25519PrivateKey.generate()
+    status, paired = await engine.ask(
+        "POST", "/v1/pair", json={"code": str(code), "publicKey": b64(key.public_key().public_bytes_raw())}
+    )
+    assert status == 201, paired
+    return Device(paired["deviceId"], key)
+
+
+@dataclass
+class Runner:
+    """One connection of a runner that answers what it is told to."""
+
+    socket: ClientConnection
+    seen: list[dict[str, Any]] = field(default_factory=list)
+
+    async def say(self, kind: str, payload: Any = None, **envelope: Any) -> None:
+        await self.socket.send(
+            json.dumps({"v": 1, "type": kind, "id": str(uuid4()), "payload": payload or {}} | envelope)
+        )
+
+    async def hear(self, kind: str) -> dict[str, Any]:
+        """The next message of this type; others that come before it are kept in `seen`."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                message = json.loads(await self.socket.recv())
+                if message["type"] == kind:
+                    return dict(message)
+                self.seen.append(message)
+
+    async def closed(self) -> tuple[int, str]:
+        """The code and reason with which the gateway closes."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                try:
+                    self.seen.append(json.loads(await self.socket.recv()))
+                except ConnectionClosed as closed:
+                    assert closed.rcvd is not None, "it was not closed by the gateway"
+                    return closed.rcvd.code, closed.rcvd.reason
+
+    async def hello(self, auth: dict[str, Any], **changes: Any) -> None:
+        capabilities = CAPABILITIES | changes.pop("capabilities", {})
+        await self.say("hello", {"protocolVersion": "1.0", "auth": auth, "capabilities": capabilities} | changes)
+
+    async def take(self, *, free: int = 1) -> dict[str, Any]:
+        """Says that it is free, and accepts the next job."""
+        await self.say("ready", {"freeSlots": free})
+        return await self.accept()
+
+    async def accept(self) -> dict[str, Any]:
+        assign = await self.hear("assign")
+        await self.of_job("accept", assign)
+        return assign
+
+    async def of_job(self, kind: str, assign: dict[str, Any], session_id: str | None = None, **payload: Any) -> None:
+        proof = {"leaseEpoch": assign["payload"]["leaseEpoch"], "jobToken": assign["payload"]["jobToken"]}
+        envelope = {"jobId": assign["jobId"]} | ({} if session_id is None else {"sessionId": session_id})
+        await self.say(kind, proof | payload, **envelope)
+
+    async def answer(self, assign: dict[str, Any], result: Any) -> dict[str, Any]:
+        """Answers the next op."""
+        request = await self.hear("op.request")
+        op_id = request["payload"]["opId"]
+        await self.of_job("op.response", assign, request["sessionId"], opId=op_id, ok=True, result=result)
+        return request
+
+
+@asynccontextmanager
+async def dialled(replica: Replica, **options: Any) -> AsyncIterator[Runner]:
+    """A connection on which nothing was said yet."""
+    url = replica.server.serving.address.replace("http", "ws", 1) + "/v1/connect"
+    options = {"subprotocols": ["reelbolt.runner.v1"], "max_size": None, "proxy": None} | options
+    async with connect(url, **options) as socket:
+        yield Runner(socket)
+
+
+@asynccontextmanager
+async def connected(replica: Replica, auth: dict[str, Any], **hello: Any) -> AsyncIterator[Runner]:
+    """A runner that was welcomed; its welcome is the first that it has `seen`."""
+    async with dialled(replica) as runner:
+        await runner.hello(auth, **hello)
+        runner.seen.append(await runner.hear("welcome"))
+        yield runner

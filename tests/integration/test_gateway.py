@@ -1,0 +1,215 @@
+"""The gateway over real sockets and a real database: a runner and an engine, each written from the protocol alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rota.runners.io.replica import Replica
+from tests.integration.gateways import TOKEN, Device, Engine, connected, dialled, gateway, pair
+
+
+@pytest.fixture
+async def replica(migrated_dsn: str) -> AsyncIterator[Replica]:
+    async with gateway(migrated_dsn) as started:
+        yield started
+
+
+@pytest.fixture
+async def engine(replica: Replica) -> AsyncIterator[Engine]:
+    async with Engine(replica) as made:
+        yield made
+
+
+@pytest.fixture
+async def device(replica: Replica, engine: Engine) -> Device:
+    return await pair(replica, engine)
+
+
+async def test_a_job_from_its_creation_to_its_end(replica: Replica, engine: Engine, device: Device) -> None:
+    async with connected(replica, device.auth()) as runner:
+        welcome = runner.seen[0]["payload"]
+        assert (welcome["kind"], welcome["orgId"], welcome["resumed"]) == ("Desktop", "acme", [])
+        await runner.say("ready", {"freeSlots": 1})
+        job = await engine.create()
+        assert job["state"] == "Queued" and "sessionId" not in job
+        assign = await runner.accept()
+        assert assign["jobId"] == job["jobId"] and assign["payload"]["spec"] == {"mode": "Reencode"}
+        running = await engine.until(job, "Running")
+        asked = asyncio.create_task(engine.op(running["sessionId"], "stat", {"path": "a"}))
+        request = await runner.answer(assign, {"exists": True, "bytes": 3})
+        assert request["payload"]["args"] == {"path": "a"}
+        status, answer = await asked
+        assert (status, answer["ok"], answer["result"]) == (200, True, {"exists": True, "bytes": 3})
+        await runner.of_job("progress", assign, stage="encode", percent=40)
+        await runner.of_job("complete", assign, outcome="succeeded", result={"claims": 1})
+        done = await engine.job(job, wait="30s")
+        assert (done["state"], done["result"], done["fromRunner"]) == ("Succeeded", {"claims": 1}, True)
+        status, lost = await engine.op(running["sessionId"], "stat", {"path": "a"})
+        assert (status, lost["code"]) == (410, "session_lost") and lost["reason"]
+
+
+async def test_an_op_that_fails_is_a_round_trip_that_went_well(
+    replica: Replica, engine: Engine, device: Device
+) -> None:
+    job = await engine.create()
+    async with connected(replica, device.auth()) as runner:
+        assign = await runner.take()
+        session = (await engine.until(job, "Running"))["sessionId"]
+        asked = asyncio.create_task(engine.op(session, "ffmpeg", {"argv": ["-i", "http://x"]}, opId="op-1"))
+        request = await runner.hear("op.request")
+        status, busy = await engine.op(session, "stat", {"path": "a"})
+        assert (status, busy["code"]) == (409, "op_in_flight")
+        error = {"code": "argv_not_allowed", "message": "a URL", "retryable": False}
+        await runner.of_job("op.response", assign, request["sessionId"], opId="op-1", ok=False, error=error)
+        assert await asked == (200, {"opId": "op-1", "ok": False, "error": error})
+        closing = asyncio.create_task(engine.op(session, "close"))
+        await runner.answer(assign, {})
+        assert (await closing)[0] == 200
+        assert (await engine.job(job, wait="30"))["state"] == "Succeeded"
+
+
+async def test_a_reject_costs_no_try_and_the_job_goes_elsewhere(
+    replica: Replica, engine: Engine, device: Device
+) -> None:
+    other = await pair(replica, engine)
+    job = await engine.create()
+    async with connected(replica, device.auth()) as first:
+        await first.say("ready", {"freeSlots": 1})
+        assign = await first.hear("assign")
+        await first.of_job("reject", assign, reason="busy")
+        async with connected(replica, other.auth()) as second:
+            again = await second.take()
+            assert (again["jobId"], again["payload"]["attempt"]) == (job["jobId"], 1)
+            assert again["payload"]["leaseEpoch"] == 2
+            # What the first one says late changes nothing, and it is told to stop (S54).
+            await first.of_job("complete", assign, outcome="succeeded")
+            # S54: nor does the second one's token, shown on another connection.
+            await first.of_job("complete", again, outcome="succeeded")
+            assert (await first.hear("cancel"))["payload"]["reason"] == "lease_lost"
+            assert (await engine.until(job, "Running"))["attempt"] == 1
+
+
+async def test_cancelling_releases_the_op_at_once_and_waits_for_the_runner(
+    replica: Replica, engine: Engine, device: Device
+) -> None:
+    job = await engine.create()
+    async with connected(replica, device.auth()) as runner:
+        assign = await runner.take()
+        session = (await engine.until(job, "Running"))["sessionId"]
+        asked = asyncio.create_task(engine.op(session, "ffmpeg", {"argv": []}))
+        await runner.hear("op.request")
+        status, _ = await engine.ask("DELETE", f"/internal/v1/jobs/{job['jobId']}")
+        assert status == 202
+        status, answer = await asked
+        assert (status, answer["code"]) == (409, "op_cancelled")
+        cancel = await runner.hear("cancel")
+        assert cancel["payload"] == {"reason": "user", "graceSec": 10}
+        await runner.of_job("complete", assign, outcome="cancelled")
+        assert (await engine.job(job, wait="30s"))["state"] == "Cancelled"
+    status, again = await engine.ask("DELETE", f"/internal/v1/jobs/{job['jobId']}")
+    assert (status, again["state"]) == (200, "Cancelled")
+
+
+async def test_a_failure_has_the_platforms_class(replica: Replica, engine: Engine, device: Device) -> None:
+    job = await engine.create()
+    async with connected(replica, device.auth()) as runner:
+        assign = await runner.take()
+        failure = {"class": "platform", "code": "disk_full", "message": "full", "retryable": True}
+        await runner.of_job("fail", assign, **failure)
+        failed = await engine.job(job, wait="30s")
+    assert failed["state"] == "Failed"
+    assert (failed["error"]["class"], failed["error"]["claimedClass"]) == ("runner", "platform")
+
+
+async def test_heartbeats_renew_and_say_what_is_lost(replica: Replica, engine: Engine, device: Device) -> None:
+    await engine.create()
+    async with connected(replica, device.auth()) as runner:
+        assign = await runner.take()
+        held = {"jobId": assign["jobId"], "leaseEpoch": assign["payload"]["leaseEpoch"]}
+        foreign = {"jobId": "00000000-0000-7000-8000-000000000001", "leaseEpoch": 1}
+        await runner.say("heartbeat", {"freeSlots": 0, "running": [held, foreign]})
+        leases = (await runner.hear("heartbeat"))["payload"]["leases"]
+        assert {one["jobId"]: one["ok"] for one in leases} == {held["jobId"]: True, foreign["jobId"]: False}
+
+
+async def test_s57_a_runner_that_comes_back_at_another_replica_is_served_there(
+    migrated_dsn: str, replica: Replica, engine: Engine, device: Device
+) -> None:
+    job = await engine.create()
+    async with gateway(migrated_dsn) as other, Engine(other) as their_engine:
+        async with connected(replica, device.auth()) as runner:
+            assign = await runner.take()
+            session = (await engine.until(job, "Running"))["sessionId"]
+            # Asked at the other replica, the op is forwarded once to the one that holds the socket.
+            asked = asyncio.create_task(their_engine.op(session, "stat", {"path": "a"}))
+            await runner.answer(assign, {"exists": False, "bytes": 0})
+            assert (await asked)[0] == 200
+            pending = asyncio.create_task(engine.op(session, "stat", {"path": "b"}, opId="op-b"))
+            await runner.hear("op.request")
+            held = [{"jobId": assign["jobId"], "leaseEpoch": assign["payload"]["leaseEpoch"]}]
+            async with connected(other, device.auth(), running=held) as back:
+                assert back.seen[0]["payload"]["resumed"] == held
+                assert (await runner.closed())[0] == 4409  # the newest connection wins, on all replicas
+                request = await back.answer(assign, {"exists": True, "bytes": 1})
+                assert request["payload"]["opId"] == "op-b"
+                assert (await pending)[0] == 200
+                here = asyncio.create_task(their_engine.op(session, "stat", {"path": "c"}))
+                await back.answer(assign, {"exists": True, "bytes": 2})
+                assert (await here)[0] == 200
+        # S58: a request that was forwarded is never forwarded again.
+        forwarded = {"x-rota-forwarded": "somebody"}
+        status, answer = await engine.ask(
+            "POST", f"/internal/v1/sessions/{session}/ops", json={"op": "stat"}, headers=forwarded
+        )
+        assert (status, answer["code"]) == (410, "session_lost")
+
+
+async def test_an_owner_that_is_not_reached_is_a_502(replica: Replica, engine: Engine, device: Device) -> None:
+    job = await engine.create()
+    async with connected(replica, device.auth()) as runner:
+        await runner.take()
+        session = (await engine.until(job, "Running"))["sessionId"]
+    store = replica.exchange.store
+    await store.database.fetch("UPDATE rota.runner_sessions SET gateway_instance = 'gone'")
+    await store.see_gateway("gone", "http://127.0.0.1:9")
+    async with asyncio.timeout(30):
+        while replica.exchange.gateway.registry.links:
+            await asyncio.sleep(0.01)
+    status, answer = await engine.op(session, "stat", {"path": "a"})
+    assert (status, answer["code"]) == (502, "session_owner_unreachable")
+
+
+async def test_revocation_ends_connection_and_jobs_at_once(replica: Replica, engine: Engine, device: Device) -> None:
+    job = await engine.create()
+    async with connected(replica, device.auth()) as runner:
+        await runner.take()
+        await engine.until(job, "Running")
+        await replica.exchange.devices.revoke(device.device_id)
+        assert (await runner.closed())[0] == 4401
+        assert [m["payload"]["reason"] for m in runner.seen if m["type"] == "cancel"] == ["revoked"]
+    assert (await engine.until(job, "Expired"))["error"]["code"] == "session_lost"
+    async with dialled(replica) as again:
+        await again.hello(device.auth())
+        assert (await again.closed())[0] == 4401
+
+
+async def test_a_pool_worker_takes_jobs_of_any_organisation_and_no_desktops(replica: Replica, engine: Engine) -> None:
+    credential = await replica.exchange.devices.new_credential()
+    desk = await engine.create()
+    job = await engine.create(target="CloudPool", orgId="other")
+    auth = {"kind": "pool", "credential": credential, "workerName": "w1"}
+    async with connected(replica, auth) as runner:
+        assert (runner.seen[0]["payload"]["kind"], runner.seen[0]["payload"]["orgId"]) == ("CloudPool", None)
+        assert (await runner.take(free=2))["jobId"] == job["jobId"]
+        status, scaling = await engine.ask("GET", "/internal/v1/scaling")
+        assert status == 200 and (scaling["running"], scaling["connectedCloudPool"]) == (1, 1)
+        status, runners = await engine.ask("GET", "/internal/v1/runners", params={"caps": "video.compile"})
+        assert [one["runnerId"] for one in runners["runners"]] == ["pool:w1"]
+        status, text = await engine.ask("GET", "/metrics")
+        assert 'reelbolt_runner_connected{kind="CloudPool"} 1.0' in text
+        assert 'reelbolt_runner_free_slots{target="OrgRunner"} 0.0' in text and TOKEN not in text
+    assert (await engine.job(desk))["state"] == "Queued"
+    async with dialled(replica) as wrong:
+        await wrong.hello(auth | {"credential": "rpool_wrong"})
+        assert (await wrong.closed())[0] == 4401
