@@ -4,14 +4,19 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from starlette.routing import BaseRoute, Mount
+
 from rota.errors import SettingsError
 from rota.objects.io.folder import FolderStore
+from rota.objects.io.folder_server import FolderServer
 from rota.objects.io.s3 import S3ObjectStore, S3Settings
 from rota.objects.store import ObjectStore
 from rota.settings import Settings
 
 FOLDER: Final = "folder:"
 S3: Final = "s3://"
+SERVED_AT: Final = "/objects"
+"""Where a gateway serves a folder; `objects_url` ends so, unless a proxy before it is told otherwise."""
 
 
 def store_of(settings: Settings) -> ObjectStore:
@@ -51,6 +56,16 @@ def folder_of(settings: Settings) -> FolderStore:
         raise SettingsError(f"objects = {place!r} names no folder. Give folder:PATH.")
     url = _needed(settings.objects_url, "objects_url")
     return FolderStore(Path(place.removeprefix(FOLDER)).expanduser(), base_url=url)
+
+
+def routes_of(settings: Settings) -> list[BaseRoute]:
+    """What a gateway serves beside its own routes: the objects of a folder, below /objects; nothing for other stores.
+
+    Raises: SettingsError as `store_of`.
+    """
+    if not (settings.objects or "").startswith(FOLDER):
+        return []
+    return [Mount(SERVED_AT, FolderServer(folder_of(settings)).app())]
 
 
 def _needed(value: str | None, name: str) -> str:
