@@ -297,18 +297,6 @@ class BatchNotFound(RotaError):
     """No batch has this id."""
 
 
-class DeviceNotFound(RotaError):
-    """No paired device has this id, or it is revoked."""
-
-
-class PairingError(RotaError):
-    """A device was not paired. `code` is the word for it: invalid_code, wrong, used, expired, locked or try_again."""
-
-    def __init__(self, message: str, *, code: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class PathNotAllowed(RotaError):
     """A path of a session could mean something outside of it. The message is a clause: what is wrong with the path."""
 
@@ -324,6 +312,18 @@ class ArgvNotAllowed(RotaError):
         self.argument = _QUERY.sub(r"\1?…", argument)
         self.reason = _QUERY.sub(r"\1?…", reason)
         super().__init__(f"{self.argument}: {self.reason}.")
+
+
+class DeviceNotFound(RotaError):
+    """No paired device has this id, or it is revoked."""
+
+
+class PairingError(RotaError):
+    """A device was not paired. `code` is the word for it: invalid_code, wrong, used, expired, locked or try_again."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class LeaseLost(RotaError):

@@ -118,6 +118,7 @@ class StandIn:
         self.codes: dict[str, str] = {}
         self.connections: asyncio.Queue[Connection] = asyncio.Queue()
         self.refuses: web.Response | None = None
+        self.objects: dict[str, bytes] = {}
 
     async def connected(self) -> Connection:
         async with asyncio.timeout(WAIT_S):
@@ -132,6 +133,14 @@ class StandIn:
         device = f"device-{len(self.devices) + 1}"
         self.devices[device] = base64.urlsafe_b64decode(told["publicKey"] + "==")
         return web.json_response({"deviceId": device, "orgId": org}, status=201)
+
+    async def get(self, request: web.Request) -> web.Response:
+        found = self.objects.get(request.match_info["key"])
+        return web.Response(status=404) if found is None else web.Response(body=found)
+
+    async def put(self, request: web.Request) -> web.Response:
+        self.objects[request.match_info["key"]] = await request.read()
+        return web.Response()
 
     async def connect(self, request: web.Request) -> web.StreamResponse:
         if self.refuses is not None:
@@ -158,8 +167,13 @@ class StandIn:
 async def stand_in(*, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> AsyncIterator[StandIn]:
     """A gateway on a free port of this machine."""
     gateway = StandIn(host)
-    app = web.Application()
-    app.add_routes([web.post("/v1/pair", gateway.pair), web.get("/v1/connect", gateway.connect)])
+    app = web.Application(client_max_size=64 << 20)
+    app.add_routes(
+        [
+            web.post("/v1/pair", gateway.pair), web.get("/v1/connect", gateway.connect),
+            web.get("/objects/{key}", gateway.get), web.put("/objects/{key}", gateway.put),
+        ]
+    )  # fmt: skip
     served = web.AppRunner(app, shutdown_timeout=0.1)
     await served.setup()
     site = web.TCPSite(served, "127.0.0.1", 0, ssl_context=tls)

@@ -90,7 +90,9 @@ class Started:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, *, floor_bytes: int = 0, quota_bytes: int = 1 << 40) -> AsyncIterator[tuple[StandIn, Started]]:
+async def running(
+    folder: Path, *, floor_bytes: int = 0, quota_bytes: int = 1 << 40
+) -> AsyncIterator[tuple[StandIn, Started]]:
     async with stand_in() as gateway:
         started = Started(gateway, folder, Room(folder, floor_bytes, quota_bytes))
         try:
@@ -197,7 +199,9 @@ async def test_a_job_that_nobody_confirms_is_stopped_by_the_runner_itself(tmp_pa
         connection.answers_heartbeats = False
         gateway.refuses = web.Response(status=503)
         connection.transport().abort()
-        await started.shown.until(lambda what: isinstance(what, Tell) and what.event in ("disconnected", "no_connection"))
+        await started.shown.until(
+            lambda what: isinstance(what, Tell) and what.event in ("disconnected", "no_connection")
+        )
         started.ahead_s += 46.0
         ended = await started.shown.until(lambda what: isinstance(what, SessionEnded))
         assert ended == SessionEnded(JOB, 1)

@@ -151,7 +151,7 @@ async def test_the_proxy_of_the_environment_is_used(tmp_path: Path, monkeypatch:
     async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()[0]
         asked.append(first)
-        host, _, port = first.split()[1].rpartition(":")
+        port = first.split()[1].rpartition(":")[2]
         with contextlib.suppress(OSError, asyncio.CancelledError):
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(port))
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")

@@ -1,13 +1,14 @@
-"""`./dev sim [slots] [SEED] [--count N]`: plays histories and says how each went; a seed that breaks a rule repeats it.
+"""`./dev sim [slots|runners] [SEED] [--count N]`: plays histories and says how each went; a seed that breaks a rule repeats it.
 
-Without a word it is servers over one database; with `slots`, fleets of clients and exec servers.
+Without a word it is servers over one database; with `slots`, fleets of clients and exec servers; with
+`runners`, gateways, runners and engines.
 """
 
 import argparse
 import secrets
 import sys
 
-from tests.simulation import fleet_checks, history
+from tests.simulation import fleet_checks, history, runner_checks
 from tests.simulation.checks import Broken
 
 
@@ -15,15 +16,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev sim", description=__doc__)
     parser.add_argument("seed", nargs="?", type=int, help="the first seed; drawn where none is given")
     parser.add_argument("--count", type=int, default=None, help="how many histories (1 for a seed, else 200)")
-    slots = sys.argv[1:2] == ["slots"]
-    options = parser.parse_args(sys.argv[2:] if slots else None)
+    worlds = {"slots": fleet_checks.run, "runners": runner_checks.run}
+    word = sys.argv[1] if sys.argv[1:2] and sys.argv[1] in worlds else ""
+    options = parser.parse_args(sys.argv[2:] if word else None)
     first = secrets.randbelow(10**12) if options.seed is None else options.seed
     count = options.count or (200 if options.seed is None else 1)
     for seed in range(first, first + count):
         try:
-            told = fleet_checks.run(seed) if slots else history.run(seed)
+            told = worlds.get(word, history.run)(seed)
         except Broken as error:
-            print(f"seed {seed}: {error}\nReplay it with ./dev sim {'slots ' if slots else ''}{seed}", file=sys.stderr)
+            print(f"seed {seed}: {error}\nReplay it with ./dev sim {word + ' ' if word else ''}{seed}", file=sys.stderr)
             return 1
         if count == 1:
             print(

@@ -20,6 +20,8 @@ from tests.simulation.fleet_checks import Told
 
 ASK_S_MAX: Final = 120.0
 """An op's time, a replica's failure and the way: by then an engine has an answer of some kind."""
+SETTLE_S: Final = 400.0
+"""After the last execution: sleepers wake, refused ones come again, leases end."""
 RUNS_ON_S_MAX: Final = 60.0
 """How long programs may run for a job that is over: a lease, and a little for the way."""
 MOMENT_S: Final = 1e-6
@@ -49,6 +51,13 @@ class Checks:
                 else False
             ):
                 raise Broken(f"{host.name} gave {len(link.jobs)} jobs to a runner with {link.slots} slots")
+        welcomed = [
+            link.identity.runner_id
+            for link in core.registry.links.values()
+            if link.phase.value == "open" and link.identity
+        ]
+        if len(welcomed) != len(set(welcomed)):
+            raise Broken(f"{host.name} serves one runner on two connections: {welcomed}")
         for live in core.jobs.values():
             if live.link is not None and live.link.jobs.get(live.job.lease.job_id) is not live:
                 raise Broken(f"{host.name}: job and link do not agree about {live.job.lease}")
@@ -145,6 +154,11 @@ class Checks:
     # At the end
 
     def settle(self) -> None:
+        """Everything is done, told, and at rest."""
+        self._all_done()
+        self._all_at_rest()
+
+    def _all_done(self) -> None:
         fabric = self.fabric
         waits = [engine.name for engine in fabric.engines if not engine.done]
         if waits:
@@ -155,12 +169,23 @@ class Checks:
                 raise Broken(f"{row} is not over")
             if row.tries > row.epoch - row.releases or row.tries < 0:
                 raise Broken(f"{row} counts {row.tries} tries of {row.epoch} claims with {row.releases} releases")
+        for engine in fabric.engines:
+            if fabric.gentle and engine.lost:
+                raise Broken(f"{engine.name} lost {engine.lost} sessions, and only links broke")
+
+    def _all_at_rest(self) -> None:
+        fabric = self.fabric
         for runner in fabric.runners.values():
             if runner.sessions or runner.core.held:
                 raise Broken(f"{runner.name} still holds {runner.sessions} {runner.core.held}")
             if runner.up and runner.core.phase is not Phase.OPEN:
                 raise Broken(f"{runner.name} is {runner.core.phase}, with nothing in its way")
+            if runner.up and not any(link.up and not link.closed_there for link in runner.links.values()):
+                raise Broken(f"{runner.name} has not noticed that its link is dead")
         for gateway in fabric.gateways:
+            dead = [link.there for link in gateway.links.values() if not link.up or link.closed_here]
+            if dead:
+                raise Broken(f"{gateway.name} has not noticed that {dead} are dead")
             if gateway.core.jobs or gateway.core._sessions or gateway.asks:
                 raise Broken(f"{gateway.name} still has {gateway.core.jobs} and {gateway.asks}")
 
@@ -174,6 +199,6 @@ def run(seed: int) -> Told:
     fabric = fabrics.Fabric(seed, checks)
     fabric.time.run(fabrics.FAULTS_UNTIL_S)
     fabric.time.run(fabrics.LIMIT_S, done=lambda: all(engine.done for engine in fabric.engines))
-    fabric.time.run(fabric.time.now + 150.0)
+    fabric.time.run(fabric.time.now + SETTLE_S)
     checks.settle()
     return Told(len(fabric.store.rows), checks.assigned, 0, fabric.faults, fabric.frames, fabric.time.now)

@@ -85,6 +85,7 @@ class RunnerStore:
         identity: Identity,
         capabilities: Capabilities,
         slots: int,
+        *,
         without: tuple[str, ...],
         instance: str,
         now: float,

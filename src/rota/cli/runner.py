@@ -13,7 +13,7 @@ from rota.io import log, terminal
 from rota.runners.io.identity import read_identity, write_identity
 from rota.runners.io.pairing import pair as pair_with
 from rota.runners.io.probing import probe, system
-from rota.runners.io.running import gateway_of, media_of, name_of, run_runner, state_folder, who
+from rota.runners.io.running import gateway_of, name_of, run_runner, state_folder, who
 from rota.runners.io.shown import facts_of, shown_for
 from rota.runners.io.trust import trusted
 from rota.settings import Settings
@@ -61,12 +61,11 @@ def run(
     settings = _settings(gateway, name)
     log.setup(settings)
     is_who = who(settings, pool=pool)
-    make_media, isolation = media_of(settings)
-    ability = probe(settings, isolation=isolation)
+    ability = probe(settings)
     terminal.print_facts(facts_of(ability, gateway=is_who.gateway.shown, who=is_who.name))
     shown = shown_for()
     try:
-        status = run_loop(run_runner(settings, is_who=is_who, ability=ability, make_media=make_media, shown=shown))
+        status = run_loop(run_runner(settings, is_who=is_who, ability=ability, shown=shown))
     finally:
         shown.close()
     raise typer.Exit(status)

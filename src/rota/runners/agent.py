@@ -36,6 +36,8 @@ STOP_MARGIN_S: Final = 1.0
 SILENCE_S: Final = 33.0
 """After two heartbeats without an answer, and a little, a link is half open: redial while the leases still hold."""
 WELCOME_S: Final = 20.0
+DIAL_S: Final = 60.0
+"""A dial that is not answered for so long is given up, whatever its own timeout is."""
 SLEPT_S: Final = 10.0
 """A clock that is so late was suspended, and the link with it."""
 REDIAL_FIRST_S: Final = 1.0
@@ -223,7 +225,7 @@ class Agent:
 
     def _dial(self) -> None:
         self._link += 1
-        self.phase, self._dial_at, self._phase_by = Phase.DIALLING, None, inf
+        self.phase, self._dial_at, self._phase_by = Phase.DIALLING, None, self._now + DIAL_S
         self._out.append(events.Dial(self._link))
 
     def _connected(self, event: events.Connected) -> None:
@@ -250,7 +252,7 @@ class Agent:
             self._heard_at = self._now
 
     def _dropped(self, event: events.Dropped) -> None:
-        if event.link != self._link or self.phase not in (Phase.GREETING, Phase.OPEN, Phase.LEAVING):
+        if event.link != self._link or self.phase in (Phase.DOWN, Phase.OVER):
             return
         if self.phase is Phase.LEAVING:
             self._over()
@@ -616,7 +618,7 @@ class Agent:
             if self.phase is Phase.LEAVING:
                 self._over()
             else:
-                self._out.append(events.Hang(self._link, CloseCode.NORMAL, "no welcome came", at_once=True))
+                self._out.append(events.Hang(self._link, CloseCode.NORMAL, "no answer came", at_once=True))
                 self._down(stubborn=False)
         elif self.phase is Phase.OPEN and self._now >= self._heard_at + SILENCE_S:
             self._out.append(events.Tell("silence", f"Nothing came for {SILENCE_S:.0f} s: connecting again."))

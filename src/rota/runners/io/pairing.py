@@ -16,6 +16,7 @@ from msgspec import Meta
 from rota.errors import RunnerError
 from rota.runners.dial import Gateway
 from rota.runners.io.identity import Identity, new_key
+from rota.runners.io.trust import proxy_to
 from rota.version import __version__
 
 TIMEOUT_S: Final = 30.0
@@ -68,10 +69,11 @@ async def pair(gateway: Gateway, code: str, *, name: str, os: str, arch: str, tl
     asked = PairRequest(code, public, name, __version__, os, arch)
     try:
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S), trust_env=True) as http,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as http,
             http.post(
                 gateway.pair_url, data=msgspec.json.encode(asked), headers={"Content-Type": "application/json"},
                 ssl=tls if gateway.tls else True, allow_redirects=False,
+                proxy=proxy_to(gateway.host, tls=gateway.tls),
             ) as answer,
         ):  # fmt: skip
             body = await answer.content.read(ANSWER_BYTES_MAX)

@@ -9,13 +9,14 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from rota.errors import MediaError
 from rota.io.ffmpeg import Tools, find_tools
 from rota.runners.io.disk import MIB
+from rota.runners.io.walls import find_walls
+from rota.runners.isolation import Isolation
 from rota.runners.messages import PROTOCOL_VERSION, Capabilities, JobType
 from rota.settings import Settings
 from rota.version import __version__
@@ -33,11 +34,13 @@ class Ability:
     Attributes:
         capabilities: what a gateway is told.
         tools: ffmpeg and ffprobe; None: there is none.
+        isolation: what stands around them; None: there are none.
         lacks: what is missing, in words for a person; empty: nothing.
     """
 
     capabilities: Capabilities
     tools: Tools | None
+    isolation: Isolation | None = None
     lacks: str = ""
 
 
@@ -47,17 +50,17 @@ def system() -> tuple[str, str]:
     return _SYSTEMS.get(sys.platform, sys.platform), _ARCHES.get(machine, machine or "unknown")
 
 
-def probe(settings: Settings, *, isolation: Sequence[str] = ()) -> Ability:
+def probe(settings: Settings) -> Ability:
     """Tries what is here; it runs programs: call it in a thread.
 
     Args:
         settings: where ffmpeg is, how many slots, how large outputs may be.
-        isolation: what keeps ffmpeg in its folders and off the network here.
     """
-    tools, version, lacks = None, "none", ""
+    tools, isolation, version, lacks = None, None, "none", ""
     try:
         tools = find_tools(settings.ffmpeg)
         version = _version_of(tools)
+        isolation = find_walls(tools.ffmpeg)
     except MediaError as error:
         tools, lacks = None, str(error)
     name, arch = system()
@@ -67,9 +70,11 @@ def probe(settings: Settings, *, isolation: Sequence[str] = ()) -> Ability:
             slots=settings.runner_slots, container="none", runtime_image_digest=None, ffmpeg_version=version,
             fontset_version=settings.runner_fontset,
             job_types=(JobType.COMPILE, JobType.EXTRACT) if tools is not None else (),
-            max_output_bytes=settings.runner_output_mib * MIB, isolation=tuple(isolation),
+            max_output_bytes=settings.runner_output_mib * MIB,
+            isolation=tuple(isolation.walls) if isolation is not None else (),
         ),
         tools,
+        isolation,
         lacks,
     )  # fmt: skip
 
@@ -78,7 +83,7 @@ def _version_of(tools: Tools) -> str:
     found = ""
     for program in (tools.ffprobe, tools.ffmpeg):
         try:
-            said = subprocess.run(
+            said = subprocess.run(  # noqa: S603 - the very programs that are to be run
                 [program, "-version"], env={}, stdin=subprocess.DEVNULL, capture_output=True, check=True,
                 timeout=VERSION_TIMEOUT_S,
             ).stdout.decode(errors="replace")  # fmt: skip

@@ -39,7 +39,7 @@ class RingLog:
         """Adds an event."""
         if self._handler is None:
             return
-        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
+        line: dict[str, object] = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
         line |= {name: value if isinstance(value, int | float) else _told(value) for name, value in fields.items()}
         record = logging.LogRecord("rota.runner", logging.INFO, "", 0, json.dumps(line), None, None)
         self._handler.handle(record)

@@ -20,10 +20,13 @@ from rota.runners.io import proof
 from rota.runners.io.agent_client import Runner, Shown
 from rota.runners.io.disk import MIB, Room
 from rota.runners.io.identity import read_identity
+from rota.runners.io.media import MediaLimits, MediaSession
 from rota.runners.io.probing import Ability
 from rota.runners.io.ringlog import RingLog
+from rota.runners.io.tool_run import ToolRunner
+from rota.runners.io.transfers import Transfers, TransferSettings
 from rota.runners.io.trust import trusted
-from rota.runners.io.workshop import MakeMedia
+from rota.runners.messages import Assign
 from rota.settings import Settings
 
 SESSIONS: Final = "runner-"
@@ -50,6 +53,12 @@ class Who:
 def state_folder(settings: Settings) -> Path:
     """Where a runner keeps its key and its logs."""
     return Path(settings.runner_state).expanduser() if settings.runner_state else Path.home() / ".rota" / "runner"
+
+
+def scratch_folder(settings: Settings) -> Path:
+    """Where the folders of its sessions are."""
+    named = settings.runner_scratch
+    return Path(named).expanduser() if named else state_folder(settings) / "scratch"
 
 
 def gateway_of(settings: Settings, kept: str | None = None) -> Gateway:
@@ -90,22 +99,32 @@ def who(settings: Settings, *, pool: bool) -> Who:
     return Who(gateway, proof.of_device(identity, gateway), f"{identity.name}, of {identity.org_id}", False)
 
 
-async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, make_media: MakeMedia, shown: Shown) -> int:
+async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown: Shown) -> int:
     """Runs a runner until it was drained by a signal, or its gateway refuses it for good.
 
     SIGTERM, and a second Ctrl-C, let no session go on; the first Ctrl-C lets those that run end.
 
     Returns: the exit status.
     """
-    state = state_folder(settings)
-    scratch_root = Path(settings.runner_scratch).expanduser() if settings.runner_scratch else state / "scratch"
-    ring = RingLog(state / "log")
-    scratch = Scratch(scratch_root, prefix=SESSIONS, left=lambda path: ring.write("folder left", path=path))
+    ring = RingLog(state_folder(settings) / "log")
+    tls = trusted(settings.runner_ca)
+    transfers = Transfers(TransferSettings(tls=tls, plain=settings.runner_tls == "development"))
+    tools = ToolRunner(ability.tools, ability.isolation) if ability.tools and ability.isolation else None
+
+    def make_media(files: Path, assign: Assign) -> MediaSession:
+        assert tools is not None, "a runner without ffmpeg is given no jobs"
+        bounds = MediaLimits(
+            output_bytes_max=min(assign.limits.max_output_bytes, settings.runner_output_mib * MIB),
+            session_bytes_max=settings.runner_quota_mib * MIB,
+        )
+        return MediaSession(files, tools, bounds, transfers)
+
+    scratch = Scratch(scratch_folder(settings), prefix=SESSIONS, left=lambda path: ring.write("folder left", path=path))
     folder = await asyncio.to_thread(scratch.open)
     runner = Runner(
-        agent=Agent(ability.capabilities, random=Random()),
+        agent=Agent(ability.capabilities, Random()),  # noqa: S311 - jitter, and ids for logs
         gateway=is_who.gateway,
-        tls=trusted(settings.runner_ca),
+        tls=tls,
         prove=is_who.prove,
         capabilities=ability.capabilities,
         scratch=scratch,
@@ -118,6 +137,9 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, make_
     try:
         return await runner.run()
     finally:
+        await transfers.close()
+        if tools is not None:
+            await tools.close()
         ring.close()
 
 

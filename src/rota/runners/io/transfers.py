@@ -19,6 +19,7 @@ import aiohttp
 from yarl import URL
 
 from rota.runners.failures import OpFailure
+from rota.runners.io.trust import proxy_to
 from rota.runners.messages import OpCode
 from rota.runners.ops import Moved
 
@@ -44,7 +45,7 @@ class TransferSettings:
 
     Attributes:
         tls: whom it trusts; None: whom the system trusts.
-        proxy: the address of an HTTP proxy; None: none.
+        proxy: the address of an HTTP proxy; None: the one of the system or the environment, if there is one.
         plain: also without TLS beyond this machine, for development.
         connect_s, stall_s: patience with a connection that does not come up, and with one that is silent.
     """
@@ -82,7 +83,7 @@ class Transfers:
         digest, count = hashlib.sha256(), 0
         try:
             async with self._client().get(
-                _address(url, self._settings, OpCode.STAGE_FAILED), allow_redirects=False, proxy=self._settings.proxy,
+                _address(url, self._settings, OpCode.STAGE_FAILED), allow_redirects=False, proxy=self._proxy(url),
                 headers={"Accept-Encoding": "identity"},
             ) as answer:  # fmt: skip
                 if answer.status != 200:
@@ -131,7 +132,7 @@ class Transfers:
         try:
             async with self._client().put(
                 _address(url, self._settings, OpCode.PUBLISH_FAILED), allow_redirects=False,
-                proxy=self._settings.proxy, data=pieces() if size else b"",
+                proxy=self._proxy(url), data=pieces() if size else b"",
                 headers={"Content-Type": content_type, "Content-Length": str(size)},
             ) as answer:  # fmt: skip
                 if answer.status not in (200, 201, 204):
@@ -147,6 +148,12 @@ class Transfers:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    def _proxy(self, url: str) -> str | None:
+        if self._settings.proxy is not None:
+            return self._settings.proxy
+        parts = urlsplit(url)
+        return proxy_to(parts.hostname or "", tls=parts.scheme == "https")
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -194,7 +201,11 @@ async def _refused(answer: aiohttp.ClientResponse, code: str) -> OpFailure:
         body = b""
     found = _CODE.search(body)
     word = f" ({found[1].decode()})" if found else ""
-    clock = " The URL's time is up or not yet come: mint a fresh one, and look at the clocks." if _CLOCK.search(body) else ""
+    clock = (
+        " The URL's time is up or not yet come: mint a fresh one, and look at the clocks."
+        if _CLOCK.search(body)
+        else ""
+    )
     retryable = answer.status in _PASSING or answer.status >= 500
     return OpFailure(code, f"The object store answered {answer.status}{word}.{clock}", retryable=retryable)
 
@@ -215,7 +226,9 @@ def _broken(error: Exception, code: str) -> OpFailure:
         case aiohttp.ClientResponseError():
             return OpFailure(code, "The object store's answer is no good HTTP.", retryable=True)
         case _:
-            return OpFailure(code, f"The connection to the object store broke ({type(error).__name__}).", retryable=True)
+            return OpFailure(
+                code, f"The connection to the object store broke ({type(error).__name__}).", retryable=True
+            )
 
 
 def _errno(error: aiohttp.ClientConnectorError) -> str:

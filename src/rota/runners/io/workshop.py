@@ -95,7 +95,7 @@ class Workshop:
     def obey(self, command: WorkshopCommand) -> None:
         """Carries out one command; what came of it is told later, or at once."""
         if isinstance(command, OpenSession):
-            session = _Session(command.job_id, command.assign, self._scratch, self._make_media, self._say, self._ring)
+            session = _Session(command, self._scratch, make_media=self._make_media, say=self._say, ring=self._ring)
             self._sessions[command.job_id, command.assign.lease_epoch] = session
             return
         key = command.job_id, command.epoch
@@ -141,17 +141,17 @@ class Workshop:
 class _Session:
     def __init__(
         self,
-        job_id: str,
-        assign: Assign,
+        command: OpenSession,
         scratch: Scratch,
+        *,
         make_media: MakeMedia,
         say: Callable[[Event], None],
         ring: RingLog,
     ) -> None:
         self.folder = ""
         self.answers = Answers(Path("."))
-        self._job_id = job_id
-        self._assign = assign
+        self._job_id = command.job_id
+        self._assign = command.assign
         self._scratch = scratch
         self._make_media = make_media
         self._say = say

@@ -1,0 +1,100 @@
+"""Rules of the runner fabric broken on purpose: each must be caught by some history."""
+
+from math import inf
+from typing import Any, Final
+
+from rota.runners import agent as agents
+from rota.runners import gateway as gateways
+from rota.runners import gateway_events as at_gateway
+from rota.runners import messages
+from rota.runners.agent import Agent
+from rota.runners.gateway import Gateway
+from rota.runners.registry import Link
+from rota.runners.session import OpLog, Repeat
+from tests.simulation.fleet_mutations import _without
+from tests.simulation.mutations import Mutation, Patch, _around, _method
+
+
+def _value(owner: Any, name: str, value: Any) -> Patch:
+    return lambda monkeypatch: monkeypatch.setattr(owner, name, value)
+
+
+def _without_message(*kinds: type) -> Any:
+    def change(original: Any, self: Any, *args: Any) -> Any:
+        commands = original(self, *args)
+        return [
+            command
+            for command in commands
+            if not (isinstance(command, at_gateway.Send) and isinstance(command.frame.message, kinds))
+        ]
+
+    return change
+
+
+def _runs_again(original: Any, log: OpLog, op_id: str) -> Repeat:
+    found = original(log, op_id)
+    if found is Repeat.KEPT:
+        log.running = op_id
+        return Repeat.NEW
+    return found
+
+
+def _beside(original: Any, log: OpLog, op_id: str) -> Repeat:
+    log.running, running = None, log.running
+    found = original(log, op_id)
+    if found is not Repeat.NEW:
+        log.running = running
+    return found
+
+
+def _nothing(*_args: Any, **_options: Any) -> None:
+    """Does not happen."""
+
+
+def _holds_nothing(_agent: Agent) -> tuple[messages.Held, ...]:
+    return ()
+
+
+def _all_slots(link: Link) -> int:
+    return link.slots if link.could_work and not link.claiming else 0
+
+
+def _forgets_waiters(original: Any, gateway: Gateway, live: Any, *args: Any, **options: Any) -> None:
+    live.gate.op = None
+    original(gateway, live, *args, **options)
+
+
+def _keeps_old_link(original: Any, gateway: Gateway, event: Any) -> None:
+    gateway.registry.of_runner.pop(event.identity.runner_id, None)
+    original(gateway, event)
+
+
+def _never_due(gateway: Gateway, live: Any) -> None:
+    gateway._timers.drop(("job", live.job.lease.job_id))
+
+
+MUTATIONS: Final = (
+    Mutation("I2", "a session outlives its lease", _method(Agent, "_stop_what_is_over", _nothing)),
+    Mutation("I2", "a runner trusts its lease for longer", _value(agents, "LEASE_S", 75.0)),
+    Mutation("I2", "heartbeats are answered and not stored", _around(Gateway, "handle", _without("Renew"))),
+    Mutation("I3", "cancels are not heard", _method(Agent, "_cancelled", _nothing)),
+    Mutation("S54", "stale messages are not answered", _around(Gateway, "handle", _without_message(messages.Cancel))),
+    Mutation("S62", "a lost lease is not heard", _method(Agent, "_end", _nothing)),
+    Mutation("S63", "an op that was done runs again", _around(OpLog, "ask", _runs_again)),
+    Mutation("seed", "two ops at once", _around(OpLog, "ask", _beside)),
+    Mutation("seed", "jobs beyond the free slots", _value(Link, "free", property(_all_slots))),
+    Mutation("seed", "jobs of everybody for everybody", _value(gateways, "target_of", lambda _kind: "CloudPool")),
+    Mutation("seed", "what a runner still holds is not told", _method(Agent, "_running", _holds_nothing)),
+    Mutation("seed", "ops are not asked again after a reconnect", _method(Gateway, "_attach", _nothing)),
+    Mutation("seed", "the old connection stays", _around(Gateway, "_verified", _keeps_old_link)),
+    Mutation("seed", "offers are never over", _value(gateways, "ACCEPT_S", inf)),
+    Mutation("S56", "a lost session leaves its waiters", _around(Gateway, "_forget", _forgets_waiters)),
+    Mutation("S57", "sessions do not move", _method(Gateway, "_moved", _nothing)),
+    Mutation("seed", "the silence of a runner is not noticed", _value(messages, "DEAD_AFTER_S", inf)),
+    Mutation("seed", "the silence of a gateway is not noticed", _value(agents, "SILENCE_S", inf)),
+    Mutation("seed", "a lost connection is not dialled again", _method(Agent, "_down", Agent._lost_link)),
+    Mutation("seed", "claims are not dealt", _method(Gateway, "_claimed", _nothing)),
+    Mutation("seed", "a queued job wakes nobody", _method(Gateway, "_demand", _nothing)),
+    Mutation("seed", "ends are not stored", _around(Gateway, "handle", _without("Succeed"))),
+    Mutation("seed", "the timers of jobs are not looked at", _method(Gateway, "_job_due", _never_due)),
+)
