@@ -110,7 +110,7 @@ async def test_an_output_is_promoted_to_a_key_that_its_runner_cannot_reach(tmp_p
         assert two.key.startswith(f"outputs/{job_id}/")
         assert (one.bytes, one.sha256) == (len(MEDIA), hashlib.sha256(MEDIA).hexdigest())
         assert b"".join([chunk async for chunk in store.read("films/cut.mp4")]) == MEDIA
-        assert [key async for key in store.list("runner-")] == []
+        assert [key async for key in store.keys("runner-")] == []
         # One staging key for each op, and none of them twice.
         assert len({url.partition("?")[0] for url in runner.urls}) == 2
         assert all(f"/runner-staging/{job_id}/" in url for url in runner.urls)
@@ -128,7 +128,7 @@ async def test_an_output_that_is_not_what_was_said_is_removed(tmp_path: Path) ->
         async with engine.session(asks()) as session:
             with pytest.raises(rota.VerificationFailed):
                 await session.publish("cut.mp4", to="films/cut.mp4")
-        assert [key async for key in store.list("")] == ["uploads/in.mp4"]
+        assert [key async for key in store.keys("")] == ["uploads/in.mp4"]
 
 
 async def test_s89_a_transfer_is_issued_anew_with_a_fresh_url_and_op_id(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ async def test_the_pool_and_a_desktop_cut_films_that_are_verified_and_promoted(
                 assert result["key"] == key
                 assert result["source_s"] == 8.0
             store = folder_of(fabric.settings)
-            keys = [key async for key in store.list("")]
+            keys = [key async for key in store.keys("")]
             assert keys == ["films/desk.mp4", "films/pool.mp4", "uploads/film.mp4"]
             out = tmp_path / "pool.mp4"
             out.write_bytes(b"".join([chunk async for chunk in store.read("films/pool.mp4")]))
@@ -77,7 +77,9 @@ async def test_the_pool_and_a_desktop_cut_films_that_are_verified_and_promoted(
             assert 3.9 < float(length_s) < 4.3
             # Nothing is left of the sessions: their jobs have ended, well.
             database = await app.database()
-            rows = await database.fetch("SELECT place, state, kind, tenant FROM rota.ended_jobs WHERE place <> 'worker'")
+            rows = await database.fetch(
+                "SELECT place, state, kind, tenant FROM rota.ended_jobs WHERE place <> 'worker'"
+            )
             assert sorted((row["place"], row["state"], row["kind"], row["tenant"]) for row in rows) == [
                 ("CloudPool", "done", "video.compile", ORG), ("OrgRunner", "done", "video.compile", ORG),
             ]  # fmt: skip
@@ -107,7 +109,7 @@ async def test_a_job_that_is_cancelled_takes_its_session_and_its_ffmpeg_with_it(
                 while not (states := await ended()):
                     await asyncio.sleep(0.05)
             assert states == ["cancelled"]
-            assert [key async for key in folder_of(fabric.settings).list("")] == ["uploads/film.mp4"]
+            assert [key async for key in folder_of(fabric.settings).keys("")] == ["uploads/film.mp4"]
     nothing_runs(folder)
 
 
@@ -118,7 +120,9 @@ async def test_a_device_that_is_revoked_loses_its_session_and_the_job_is_tried_a
     with fabric_of(migrated_dsn, folder) as fabric:
         first = fabric.desktop("desk-1")
         async with working(fabric, film[1]) as app:
-            job = await app.enqueue("cut", Cut("uploads/film.mp4", "films/out.mp4", "OrgRunner", slowly=True), tenant=ORG)
+            job = await app.enqueue(
+                "cut", Cut("uploads/film.mp4", "films/out.mp4", "OrgRunner", slowly=True), tenant=ORG
+            )
             await _until(lambda: _ffmpegs_of(first.pid))
             (device,) = await asyncio.to_thread(_devices, fabric)
             await asyncio.to_thread(fabric.said, "runner", "revoke", device)
