@@ -75,7 +75,7 @@ def fabric_of(dsn: str, folder: Path) -> Iterator[Fabric]:
         fabric = Fabric(dsn, folder, port, stack)
         settings = fabric.settings
         fabric.environ = {
-            "ROTA_DSN": dsn, "ROTA_GATEWAY_TOKEN": TOKEN, "ROTA_GATEWAY_KEY": "a key of tests that is long enough for HS256",
+            "ROTA_DSN": dsn, "ROTA_GATEWAY_TOKEN": TOKEN, "ROTA_GATEWAY_KEY": "a key of tests that is long enough",
             "ROTA_OBJECTS": str(settings.objects), "ROTA_OBJECTS_URL": str(settings.objects_url),
         }  # fmt: skip
         gateway = stack.enter_context(

@@ -1,5 +1,5 @@
-"""Handlers that cut real media on runners: gateway, pool runner and desktop runner as programs of their own, a folder of
-objects that the gateway serves, and the queue's worker in the test."""
+"""Handlers that cut real media on runners: gateway, pool runner and desktop runner as programs of their own, a folder
+of objects that the gateway serves, and the queue's worker in the test."""
 
 import asyncio
 import subprocess
