@@ -12,7 +12,6 @@ from yarl import URL
 
 from rota.errors import ObjectError, ObjectNotFound
 from rota.objects.io.s3 import S3ObjectStore
-from rota.objects.keys import staging_key, staging_prefix
 from rota.objects.store import ObjectStore
 from tests.integration.object_stands import S3Server, folder_store
 
@@ -212,10 +211,3 @@ async def test_the_secret_of_a_folder_is_shared_by_all_who_use_it(tmp_path: Path
     async with folder_store(tmp_path / "store") as one, folder_store(tmp_path / "store") as other:
         assert one.secret == other.secret and len(one.secret) == 32
         assert (tmp_path / "store" / "secret").stat().st_mode & 0o077 == 0
-
-
-def test_a_staging_key_never_comes_twice() -> None:
-    job = uuid4()
-    keys = {staging_key(job, uuid4()) for _ in range(1000)}
-    assert len(keys) == 1000
-    assert all(key.startswith(staging_prefix(job)) and key.rpartition("/")[2].isdecimal() for key in keys)

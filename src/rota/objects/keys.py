@@ -1,8 +1,8 @@
 """Keys of objects, and the key space that runners may write to. Pure.
 
-A runner's URL names `runner-staging/{jobId}/{n}` and nothing else. `n` is a uuid v7 read as a number: it is never used
-twice in a job's life, whatever engine, epoch or session mints it, and no counter has to be kept for that. So a URL that
-was minted once can only ever write an object that nobody else reads.
+A runner's URL names `runner-staging/{jobId}/{n}` and nothing else. `n` is never used twice in a job's life, whatever op,
+epoch or session it is for (the job's row counts it: `RunnerStore.next_staging`). So a URL that was minted once can only
+ever write an object that was that op's, and that nobody reads any more when it is late.
 
 Spec: runners, "Presigned URLs and object storage".
 """
@@ -35,14 +35,15 @@ def check_key(key: str) -> str:
     return key
 
 
-def staging_key(job_id: UUID, n: UUID) -> str:
+def staging_key(job_id: UUID, n: int) -> str:
     """The one key that one `publish` of a job may write.
 
     Args:
         job_id: the job.
-        n: a fresh uuid v7; it stands in the key as a number.
+        n: a number, 0 or more, that this job has never used.
     """
-    return f"{staging_prefix(job_id)}{n.int}"
+    assert n >= 0, "numbers count up"
+    return f"{staging_prefix(job_id)}{n}"
 
 
 def staging_prefix(job_id: UUID) -> str:
