@@ -1,4 +1,4 @@
-"""`./dev sim [slots|runners] [SEED] [--count N]`: plays histories and says how each went; a seed that breaks a rule repeats it.
+"""`./dev sim [slots|runners] [SEED] [--count N]`: plays histories, says how each went; a seed that fails repeats it.
 
 Without a word it is servers over one database; with `slots`, fleets of clients and exec servers; with
 `runners`, gateways, runners and engines.

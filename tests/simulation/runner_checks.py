@@ -17,6 +17,7 @@ from rota.runners.registry import State
 from tests.simulation import runner_fabric as fabrics
 from tests.simulation.checks import Broken
 from tests.simulation.fleet_checks import Told
+from tests.simulation.runner_store import Row
 
 ASK_S_MAX: Final = 120.0
 """An op's time, a replica's failure and the way: by then an engine has an answer of some kind."""
@@ -24,6 +25,8 @@ SETTLE_S: Final = 400.0
 """After the last execution: sleepers wake, refused ones come again, leases end."""
 RUNS_ON_S_MAX: Final = 60.0
 """How long programs may run for a job that is over: a lease, and a little for the way."""
+CANCELLED_S_MAX: Final = 12.0
+"""The grace, and the way there."""
 MOMENT_S: Final = 1e-6
 
 
@@ -114,6 +117,8 @@ class Checks:
         now = self.fabric.time.now
         for job_id, epoch in runner.sessions:
             row = self.fabric.store.rows[job_id]
+            if row.cancel_at is not None and now > row.cancel_at + CANCELLED_S_MAX and row.epoch == epoch:
+                self._hears(runner, row)
             key = (job_id, epoch, runner.name)
             if row.leased and row.epoch == epoch:
                 self._over_since.pop(key, None)
@@ -125,6 +130,14 @@ class Checks:
                     raise Broken(f"I2: {runner.name} still runs {job_id}, whose lease ended at {row.lease_until}")
                 if now > since + RUNS_ON_S_MAX and not self._woke(runner, job_id):
                     raise Broken(f"{runner.name} runs {job_id} under epoch {epoch}, which is over since {since}")
+
+    @staticmethod
+    def _hears(runner: "fabrics.Runner", row: Row) -> None:
+        """S59: who is connected stops what was cancelled within the grace."""
+        for link in runner.links.values():
+            since = max(link.made_at, runner.awake_since, link.gateway.made_at) + CANCELLED_S_MAX / 2
+            if link.up and link.gateway.up and since < (row.cancel_at or 0) and runner.core.phase is Phase.OPEN:
+                raise Broken(f"{runner.name} still runs {row.job_id}, which was cancelled at {row.cancel_at}")
 
     @staticmethod
     def _woke(runner: "fabrics.Runner", job_id: str) -> bool:

@@ -28,7 +28,8 @@ FAULTS_UNTIL_S: Final = 400.0
 LIMIT_S: Final = 4000.0
 WALL: Final = 1_800_000_000.0
 KEYS: Final = TokenKeys([b"simulated key of thirty-two bytes"])
-HALF_OPEN_S: Final = 60.0
+HALF_OPEN_S: Final = 2000.0
+"""When the operating system notices by itself: both sides have to be earlier."""
 
 
 class Link:
@@ -37,6 +38,7 @@ class Link:
     def __init__(self, fabric: "Fabric", runner: "Runner", number: int, gateway: "GatewayHost") -> None:
         self.fabric, self.runner, self.number, self.gateway = fabric, runner, number, gateway
         self.there = 0  # its number at the gateway
+        self.made_at = fabric.time.now
         self.delay_s = fabric.random.choice([0.001, 0.01, 0.05, 0.6])
         self.up = True
         self.closed_here = self.closed_there = False
@@ -110,6 +112,7 @@ class Host:
     def __init__(self, fabric: "Fabric") -> None:
         self.fabric = fabric
         self.up = True
+        self.made_at = self.awake_since = fabric.time.now
         self._tick_at: float | None = None
 
     def tick_by(self, at: float | None) -> None:
@@ -400,7 +403,7 @@ class Runner(Host):
         def wake() -> None:
             if self.starts != start:
                 return
-            self.asleep = False
+            self.asleep, self.awake_since = False, self.fabric.time.now
             waiting, self._waiting = self._waiting, []
             if not any(isinstance(event, at_agent.Start) for event in waiting):
                 self.tick()  # a timer that is late is the first thing that a process sees

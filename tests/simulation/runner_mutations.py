@@ -3,10 +3,12 @@
 from math import inf
 from typing import Any, Final
 
+import pytest
+
 from rota.runners import agent as agents
 from rota.runners import gateway as gateways
 from rota.runners import gateway_events as at_gateway
-from rota.runners import messages
+from rota.runners import matching, messages
 from rota.runners.agent import Agent
 from rota.runners.gateway import Gateway
 from rota.runners.registry import Link
@@ -69,6 +71,15 @@ def _keeps_old_link(original: Any, gateway: Gateway, event: Any) -> None:
     original(gateway, event)
 
 
+def _stays_down(agent: Agent, **_options: Any) -> None:
+    agent._lost_link()
+
+
+def _anybodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (matching, gateways):
+        monkeypatch.setattr(module, "belongs", lambda *_args, **_options: True)
+
+
 def _never_due(gateway: Gateway, live: Any) -> None:
     gateway._timers.drop(("job", live.job.lease.job_id))
 
@@ -83,16 +94,15 @@ MUTATIONS: Final = (
     Mutation("S63", "an op that was done runs again", _around(OpLog, "ask", _runs_again)),
     Mutation("seed", "two ops at once", _around(OpLog, "ask", _beside)),
     Mutation("seed", "jobs beyond the free slots", _value(Link, "free", property(_all_slots))),
-    Mutation("seed", "jobs of everybody for everybody", _value(gateways, "target_of", lambda _kind: "CloudPool")),
+    Mutation("seed", "jobs of everybody for everybody", _anybodys),
     Mutation("seed", "what a runner still holds is not told", _method(Agent, "_running", _holds_nothing)),
     Mutation("seed", "ops are not asked again after a reconnect", _method(Gateway, "_attach", _nothing)),
     Mutation("seed", "the old connection stays", _around(Gateway, "_verified", _keeps_old_link)),
     Mutation("seed", "offers are never over", _value(gateways, "ACCEPT_S", inf)),
     Mutation("S56", "a lost session leaves its waiters", _around(Gateway, "_forget", _forgets_waiters)),
-    Mutation("S57", "sessions do not move", _method(Gateway, "_moved", _nothing)),
     Mutation("seed", "the silence of a runner is not noticed", _value(messages, "DEAD_AFTER_S", inf)),
     Mutation("seed", "the silence of a gateway is not noticed", _value(agents, "SILENCE_S", inf)),
-    Mutation("seed", "a lost connection is not dialled again", _method(Agent, "_down", Agent._lost_link)),
+    Mutation("seed", "a lost connection is not dialled again", _method(Agent, "_down", _stays_down)),
     Mutation("seed", "claims are not dealt", _method(Gateway, "_claimed", _nothing)),
     Mutation("seed", "a queued job wakes nobody", _method(Gateway, "_demand", _nothing)),
     Mutation("seed", "ends are not stored", _around(Gateway, "handle", _without("Succeed"))),

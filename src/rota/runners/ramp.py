@@ -1,7 +1,8 @@
 """How many runners may begin to connect: so many a second, and those that are too many are told when. Pure.
 
 After a restart of a gateway all its runners come at once. Each hello costs a signature and a few statements, so they
-are let in at a rate; who is refused is told another time than the one before, so that they do not come back at once either.
+are let in at a rate; who is refused is told another time than the one before, so that they do not come back at
+once either.
 
 Spec: runners, "Transport and envelope" (4429).
 """

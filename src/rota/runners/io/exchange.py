@@ -207,6 +207,10 @@ class Exchange:
     async def _authenticate(self, connection: int, hello: Any, host: str) -> None:
         try:
             event = await self._identify(connection, hello.auth, host)
+            if isinstance(event, events.Verified):
+                # Before its jobs are moved here: the replica that it left hears of both in this order.
+                word = msgspec.json.encode([event.identity.runner_id, self._instance]).decode()
+                await self.store.tell_gateways(f"connected:{word}")
         except DatabaseAway:
             event = events.Refused(
                 connection, CloseCode.GOING_AWAY, "this gateway's database does not answer; try again", AWAY_RETRY_S
@@ -244,9 +248,6 @@ class Exchange:
         identity = seen.identity
         here = seen.capabilities is not None
         log.info("runner connected" if here else "runner left", runner_id=identity.runner_id, reason=seen.reason)
-        if here:
-            word = msgspec.json.encode([identity.runner_id, self._instance]).decode()
-            await self.store.tell_gateways(f"connected:{word}")
         if seen.capabilities is not None and identity.kind == RunnerKind.DESKTOP:
             await self.devices.seen(identity.runner_id, msgspec.to_builtins(seen.capabilities))
         await self.devices.note(

@@ -1,8 +1,8 @@
 """The gateway on the network: `/v1/connect` for runners, the routes of the internal API, and pages for probes.
 
-Whoever connects is looked at cheaply first: the path, the subprotocol, the name that was dialled, and whether too
-many come at once. Only then may a hello cost a signature and a statement. Life is what comes in, bytes that make no frame yet
-included (S47); the pings of the websocket's own protocol play no part in it (S50).
+Whoever connects is looked at cheaply first: the path, the subprotocol, the name that was dialled, and whether too many
+come at once. Only then may a hello cost a signature and a statement. Life is what comes in, bytes that make no frame
+yet included (S47); the pings of the websocket's own protocol play no part in it (S50).
 
 Spec: runners, "Transport and envelope", "Connection handshake and authentication".
 """
