@@ -50,11 +50,9 @@
 Each message is one or two sentences for a person: what is wrong, then what to do.
 """
 
+import re
 from typing import Any
 from uuid import UUID
-
-
-import re
 
 _QUERY = re.compile(r"(://[^\s'\"?]*)\?[^\s'\"]*")
 """The query of a URL inside of a text: it may hold a signature."""

@@ -38,7 +38,7 @@ socket.onopen = () => {
     capabilities: {
       protocolVersion: "1.0", agentVersion: "0.1", os: "linux", arch: "amd64", slots: 1, container: "none",
       runtimeImageDigest: null, ffmpegVersion: "7.0", fontsetVersion: "1", jobTypes: ["video.compile"],
-      maxOutputBytes: 1073741824,
+      maxOutputBytes: 8 * 2 ** 30,
     },
   });
 };
