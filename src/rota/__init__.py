@@ -70,6 +70,7 @@ from rota.queue.pause import Pause
 from rota.queue.periodic import PassRun
 from rota.queue.retry import Exponential, Fixed
 from rota.queue.watching import Viewer
+from rota.runners.expectation import Media
 from rota.settings import Settings
 from rota.version import __version__
 
@@ -107,6 +108,7 @@ __all__ = [
     "JobId",
     "JobNotFound",
     "LeaseLost",
+    "Media",
     "MediaError",
     "NewJob",
     "NoRunner",

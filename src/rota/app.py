@@ -20,20 +20,19 @@ from uuid import uuid4
 
 from rota import settings as settings_module
 from rota.commands import Args, Call, Completed, ExecServers, Options, Run, Stdin
-from rota.errors import EnqueueError, RotaError, SettingsError
+from rota.errors import EnqueueError, SettingsError
 from rota.ids import BatchId, JobId
-from rota.io import migrate, tracing
+from rota.io import tracing
 from rota.io.commands import run_whole
 from rota.io.cpus import cpu_count
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.person import here
-from rota.io.postgres import Database, Target, statement
+from rota.io.postgres import Database, Target
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
-from rota.queue.io import batches, bulk, callers
 from rota.queue.io.batches import Batch
+from rota.queue.io.desk import DatabaseDesk, Desk
 from rota.queue.io.metering import Metering
-from rota.queue.io.results import Results
-from rota.queue.io.store import Store, many_jobs, one_job
+from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
 from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import BatchStatus, Dedupe, Enqueued, EnqueuedBatch, NewJob, State
@@ -82,10 +81,11 @@ class App:
         self._passes: dict[str, Declared] = {}
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
-        self._results: Results | None = None
         self._exec_servers: ExecServers | None = None
         self._sessions: Sessions | None = None
         self._starting = asyncio.Lock()
+        self._own_desk = DatabaseDesk(self.database, target=lambda: self.target, schema=lambda: self.settings.schema)
+        self._desk: Desk = self._own_desk
         self.sync = SyncApp(self)
 
     def override(self, **flags: Any) -> Self:
@@ -319,6 +319,11 @@ class App:
             raise SettingsError(f"{unknown[0]} limits a kind that this program does not have. Its kinds: {known}.")
         return handlers
 
+    @property
+    def passes(self) -> Mapping[str, Declared]:
+        """The passes of this program, by name."""
+        return self._passes
+
     def taken(self) -> dict[str, Handler]:
         """The handlers of the kinds that this server takes by its role.
 
@@ -348,6 +353,8 @@ class App:
 
         Raises: DatabaseAway, DatabaseError, SettingsError.
         """
+        if self._desk is not self._own_desk:
+            raise SettingsError("The queue of this app is not in a database now: it was replaced with app.use_queue.")
         async with self._starting:
             if self._database is None:
                 database = Database(self.target, size=self.settings.pool_size)
@@ -364,14 +371,11 @@ class App:
 
         Raises: DatabaseAway, DatabaseError, SchemaError, SettingsError.
         """
-        await self.database()
-        await migrate.require_current(self.target)
+        await self._desk.start()
 
     async def stop(self) -> None:
         """Closes what was opened."""
-        results, self._results = self._results, None
-        if results is not None:
-            await results.stop()
+        await self._own_desk.stop()
         if self._exec_servers is not None:
             await self._exec_servers.stop()
         if self._sessions is not None:
@@ -389,6 +393,15 @@ class App:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    def use_queue(self, desk: Desk | None) -> Desk:
+        """Has jobs added to another queue than the database of the settings, as `rota.testing.in_memory` does; None
+        takes that back. Meanwhile nothing of the app reaches a database.
+
+        Returns: what was used before.
+        """
+        before, self._desk = self._desk, desk or self._own_desk
+        return before
 
     # Enqueueing
 
@@ -453,10 +466,7 @@ class App:
             kind, payload, priority=priority, tenant=tenant, dedupe=dedupe, run_after=run_after, delay_s=delay_s,
             max_tries=max_tries, parent=parent,
         )  # fmt: skip
-        if conn is None:
-            return await (await self.store()).enqueue(job)
-        rows = await callers.fetch_on(conn, self._sql("enqueue.sql"), one_job(job), schema=self.settings.schema)
-        return _answer(rows[0])
+        return await self._desk.enqueue(job, conn=conn)
 
     async def enqueue_many(self, jobs: Sequence[NewJob], *, conn: Any = None) -> list[Enqueued]:
         """Adds many jobs, all or none, much faster than one by one; make them with `app.new(…)`.
@@ -470,13 +480,7 @@ class App:
 
         Raises: as `enqueue`.
         """
-        if not jobs:
-            return []
-        if conn is None:
-            database = await self.database()
-            async with database.acquire() as own:
-                return await self.enqueue_many(jobs, conn=own)
-        return await bulk.copy_on(conn, jobs, schema=self.settings.schema)
+        return await self._desk.enqueue_many(jobs, conn=conn) if jobs else []
 
     async def enqueue_batch(
         self, jobs: Sequence[NewJob], *, then: Then | None = None, conn: Any = None
@@ -494,13 +498,7 @@ class App:
         Raises: as `enqueue`; EnqueueError for a follow-up with a key or a time of its own.
         """
         follow_up = None if then is None else self._follow_up(then)
-        if conn is None:
-            async with (await self.database()).acquire() as own:
-                added = await self.enqueue_batch(jobs, then=follow_up, conn=own)
-            if not any(answer.created for answer in added.jobs):
-                await (await self.store()).close_batches([added.id])
-            return added
-        return await batches.add_on(conn, jobs, then=follow_up, schema=self.settings.schema)
+        return await self._desk.enqueue_batch(jobs, then=follow_up, conn=conn)
 
     @asynccontextmanager
     async def batch(self, *, then: Then | None = None, conn: Any = None) -> AsyncIterator[Batch]:
@@ -522,7 +520,7 @@ class App:
 
         Raises: BatchNotFound.
         """
-        return await (await self.store()).batch(batch_id)
+        return await (await self._desk.asked()).batch(batch_id)
 
     def _follow_up(self, then: Then) -> NewJob:
         job = then if isinstance(then, NewJob) else self.new(*then)
@@ -544,7 +542,7 @@ class App:
 
         Returns: CANCELLED if it was queued, LEASED if its worker was asked to stop, None if it has ended.
         """
-        return (await (await self.store()).cancel([job_id], children=children, reason=reason)).get(job_id)
+        return (await (await self._desk.asked()).cancel([job_id], children=children, reason=reason)).get(job_id)
 
     async def move(
         self,
@@ -569,8 +567,8 @@ class App:
         if priority is not None:
             check_priority(priority)
         check_times(run_after, delay_s)
-        store = await self.store()
-        return (await store.move([job_id], priority=priority, run_after=run_after, delay_s=delay_s)).get(job_id)
+        asked = await self._desk.asked()
+        return (await asked.move([job_id], priority=priority, run_after=run_after, delay_s=delay_s)).get(job_id)
 
     async def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
         """Waits until a job has ended, and gives its result.
@@ -583,10 +581,7 @@ class App:
 
         Raises: JobFailed or JobCancelled with the reason; ResultTimeout; JobNotFound; DatabaseError.
         """
-        if self._results is None:
-            self._results = Results((await self.store()).results)
-        job_id = job.id if isinstance(job, Enqueued) else job
-        return await self._results.wait(job_id, timeout_s=timeout_s)
+        return await self._desk.result(job.id if isinstance(job, Enqueued) else job, timeout_s=timeout_s)
 
     # Looking
 
@@ -616,9 +611,14 @@ class App:
             self._exec_servers = client_of(self.settings)
         return self._exec_servers
 
-    def use_exec_servers(self, servers: ExecServers) -> None:
-        """Has commands run by something else than the exec servers of the settings, as tests do; before the first."""
-        self._exec_servers = servers
+    def use_exec_servers(self, servers: ExecServers | None) -> ExecServers | None:
+        """Has commands run by something else than the exec servers of the settings, as tests do. With None those are
+        connected to anew when one is next needed.
+
+        Returns: what was used before; None if nothing was yet.
+        """
+        before, self._exec_servers = self._exec_servers, servers
+        return before
 
     def exec(
         self, service: str, args: Args = (), *, stdin: Stdin | None = None, **options: Unpack[Options]
@@ -693,19 +693,19 @@ class App:
         """
         scope, name = self._scope(kind, tenant, everything)
         check_pause(note=note, paused_by=paused_by, for_s=for_s)
-        store = await self.store()
-        await store.pause(scope, name, note=note, paused_by=paused_by or here(), for_s=for_s)
+        asked = await self._desk.asked()
+        await asked.pause(scope, name, note=note, paused_by=paused_by or here(), for_s=for_s)
 
     async def resume(
         self, kind: KindOrHandler | None = None, *, tenant: str | None = None, everything: bool = False
     ) -> Pause | None:
         """Takes back a pause. Returns: the pause; None if that was not paused."""
         scope, name = self._scope(kind, tenant, everything)
-        return await (await self.store()).resume(scope, name)
+        return await (await self._desk.asked()).resume(scope, name)
 
     async def pauses(self) -> list[Pause]:
         """What is held back now, with why, by whom and until when."""
-        return await (await self.store()).pauses()
+        return await (await self._desk.asked()).pauses()
 
     def _scope(self, kind: KindOrHandler | None, tenant: str | None, everything: bool) -> tuple[PauseScope, str]:
         if (kind is not None) + (tenant is not None) + everything != 1:
@@ -731,6 +731,8 @@ class App:
         """
         if not self.handlers:
             raise SettingsError("This app has no handlers: there is nothing to work on. Decorate one with @app.job.")
+        if self._desk is not self._own_desk:
+            raise SettingsError("The queue of this app is in memory now: run its jobs with `await queue.drain()`.")
         settings = self.settings
         worker = Worker(
             self.taken(),
@@ -779,9 +781,6 @@ class App:
             )
         return name
 
-    def _sql(self, name: str) -> str:
-        return statement("rota.queue.io.sql", name, self.settings.schema)
-
 
 class SyncApp:
     """`app.sync`: the same words for programs without asyncio. `conn` is a psycopg, SQLAlchemy or Django connection."""
@@ -808,43 +807,20 @@ class SyncApp:
             kind, payload, priority=priority, tenant=tenant, dedupe=dedupe, run_after=run_after, delay_s=delay_s,
             max_tries=max_tries, parent=parent,
         )  # fmt: skip
-        schema = self._app.settings.schema
-        text = statement("rota.queue.io.sql", "enqueue.sql", schema)
-        return _answer(callers.fetch_on_sync(conn, text, one_job(job), schema=schema)[0])
+        return self._app._desk.enqueue_sync(job, conn=conn)
 
     def enqueue_many(self, jobs: Sequence[NewJob], *, conn: Any) -> list[Enqueued]:
         """Adds many jobs, all or none, in the transaction of `conn`; see `App.enqueue_many`."""
-        if not jobs:
-            return []
-        schema = self._app.settings.schema
-        text = statement("rota.queue.io.sql", "enqueue_many.sql", schema)
-        return list(map(_answer, callers.fetch_on_sync(conn, text, many_jobs(jobs), schema=schema)))
+        return self._app._desk.enqueue_many_sync(jobs, conn=conn) if jobs else []
 
     def enqueue_batch(self, jobs: Sequence[NewJob], *, then: Then | None = None, conn: Any) -> EnqueuedBatch:
         """Adds many jobs as one batch, in the transaction of `conn`; see `App.enqueue_batch`."""
         follow_up = None if then is None else self._app._follow_up(then)
-        return batches.add_on_sync(conn, jobs, then=follow_up, schema=self._app.settings.schema)
+        return self._app._desk.enqueue_batch_sync(jobs, then=follow_up, conn=conn)
 
     def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
         """Waits until a job has ended, and gives its result; see `App.result`. It opens a connection of its own.
 
         Raises: as `App.result`; RotaError where an event loop runs in this thread, which this would block.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self._result(job.id if isinstance(job, Enqueued) else job, timeout_s))
-        raise RotaError("An event loop runs in this thread: use `await app.result(…)`, which does not block it.")
-
-    async def _result(self, job_id: JobId, timeout_s: float | None) -> Any:
-        database = Database(self._app.target, size=1)
-        results = Results(Store(database).results)
-        try:
-            return await results.wait(job_id, timeout_s=timeout_s)
-        finally:
-            await results.stop()
-            await database.stop()
-
-
-def _answer(row: Mapping[str, Any]) -> Enqueued:
-    return Enqueued(JobId(row["id"]), row["created"])
+        return self._app._desk.result_sync(job.id if isinstance(job, Enqueued) else job, timeout_s=timeout_s)

@@ -145,13 +145,11 @@ class Published:
     Attributes:
         key: where it is in the object store.
         bytes, sha256: as the platform measured them.
-        facts: what the platform's own probe found, if the output was probed.
     """
 
     key: str
     bytes: int
     sha256: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class FfmpegRun(Protocol):
@@ -229,7 +227,7 @@ class Session(Protocol):
         path: str,
         *,
         to: str | None = None,
-        expect: Any = None,
+        expect: object = None,
         content_type: str | None = None,
         bytes_max: int | None = None,
     ) -> Awaitable[Published]:

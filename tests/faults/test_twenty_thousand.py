@@ -175,10 +175,15 @@ def new_jobs(random: Random) -> list[NewJob]:
     return [NewJob(kind=kind, max_tries=2 if kind == "doomed" else 100) for kind in kinds]
 
 
+def seed() -> int:
+    """The seed of this run: a fresh one, or the one that is given."""
+    drawn = int(os.environ.get("ROTA_DEV_SEED") or int.from_bytes(os.urandom(4), "big"))
+    print(f"ROTA_DEV_SEED={drawn}")
+    return drawn
+
+
 def test_twenty_thousand_jobs_each_end_once(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
-    seed = int(os.environ.get("ROTA_DEV_SEED") or int.from_bytes(os.urandom(4), "big"))
-    print(f"ROTA_DEV_SEED={seed}")
-    random = Random(seed)
+    random = Random(seed())
     dsn = postgres.dsn
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(migrate.script("rota"))

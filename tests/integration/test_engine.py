@@ -17,7 +17,7 @@ from rota.objects.io.folder import FolderStore
 from rota.runners.io.engine import Engine, EngineOptions
 from rota.runners.io.engine_session import Means
 from rota.runners.io.gateway_client import GatewayClient
-from rota.runners.io.promoting import promoter
+from rota.runners.io.promoting import Promoting
 from rota.runners.records import idempotency_key
 from rota.sessions import FfmpegProgress, Session, SessionAsk, Stat
 from tests.integration.gateway_stand_in import TOKEN, GatewayStandIn, no, ok, serving
@@ -39,7 +39,7 @@ async def engine_of(
         means = Means(
             GatewayClient(gateway.url, token=token, lost_s=lost_s),
             objects,
-            promoter(objects),
+            Promoting(objects),
             new_n=lambda: uuid_v7s(1, unix_us=uuid4().int % 2**40)[0],
             look_s=0.01,
         )
@@ -295,7 +295,7 @@ async def test_no_runner_in_time_gives_the_job_back_and_cancels_it(tmp_path: Pat
 async def test_a_gateway_that_is_away_is_said_after_a_while(tmp_path: Path) -> None:
     objects = FolderStore(tmp_path, base_url="https://objects.invalid")
     client = GatewayClient("http://127.0.0.1:9", token=TOKEN, lost_s=0.05)
-    engine = Engine(Means(client, objects, promoter(objects), new_n=lambda: UUID(int=1)))
+    engine = Engine(Means(client, objects, Promoting(objects), new_n=lambda: UUID(int=1)))
     with pytest.raises(rota.GatewayAway):
         async with engine.session(asks()):
             pass

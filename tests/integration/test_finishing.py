@@ -14,7 +14,7 @@ from rota.lease import Lease
 from rota.queue.io import batches
 from rota.queue.io.finishing import FinishWith
 from rota.queue.io.store import Store
-from rota.queue.job import Ask, NewJob
+from rota.queue.job import Ask, Finish, NewJob
 from tests.integration.callers_libraries import CALLERS, Caller
 from tests.postgres_servers import Server
 
@@ -30,6 +30,9 @@ class Ending:
 
     def closing(self) -> bool:
         return True
+
+    def takes(self, finish: Finish) -> bool:
+        return False
 
     def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
         self.said.append(sure)

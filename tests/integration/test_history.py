@@ -402,7 +402,8 @@ async def test_waiting_ends_with_the_program(bench: Bench) -> None:
     job = await bench.app.enqueue("nobody")
     waiting = asyncio.create_task(bench.app.result(job))
     await asyncio.sleep(0)
-    await until(lambda: bench.app._results is not None and bench.app._results.waiting == 1)
+    desk = bench.app._own_desk
+    await until(lambda: desk._results is not None and desk._results.waiting == 1)
     await bench.app.stop()
     with pytest.raises(rota.DatabaseAway, match="The program is stopping"):
         await waiting

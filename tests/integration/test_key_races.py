@@ -95,7 +95,8 @@ async def test_a_twin_that_is_being_claimed_keeps_its_payload(conns: list[asyncp
     await caller.execute("UPDATE rota.open_jobs SET run_after = now()")
     transaction = claimer.transaction()
     await transaction.start()
-    (taken,) = await claimer.fetch(CLAIM, ["work"], [1], [300.0], [3], Holder("here:1:aa"), None)
+    no_marks: list[list[Any]] = [[], [], [], [], []]
+    (taken,) = await claimer.fetch(CLAIM, ["work"], [1], [300.0], [3], [None], *no_marks, Holder("here:1:aa"), None)
     adding = asyncio.create_task(add(caller, MODES[word], 2))
     await waiting(watcher, 1)
     await transaction.commit()

@@ -158,7 +158,8 @@ import pkgutil
 import rota
 
 names = [found.name for found in pkgutil.walk_packages(rota.__path__, "rota.")]
-skipped = {"rota.io.embedded_launch", "rota.demo.worker"}
+# Whoever asks pytest for fixtures has pytest.
+skipped = {"rota.io.embedded_launch", "rota.demo.worker", "rota.testing.fixtures"}
 for name in names:
     # Whoever imports rota.contrib.django has Django.
     if name not in skipped and not name.startswith("rota.contrib.django"):

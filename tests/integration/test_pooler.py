@@ -1,15 +1,9 @@
 """Behind a real pgbouncer in transaction mode (S12): it works when told so, and says what to set when not."""
 
 import asyncio
-import os
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -17,7 +11,7 @@ import rota
 from rota.queue.health import examine
 from rota.queue.io.health import read_health
 from rota.settings import Settings
-from tests.postgres_servers import unavailable
+from tests.poolers import pgbouncer
 
 JOBS = 300
 
@@ -25,39 +19,8 @@ JOBS = 300
 @pytest.fixture
 def pooled(migrated_dsn: str, tmp_path: Path) -> Iterator[str]:
     """The address of a pgbouncer before a fresh database with Rota's schema; it lends two connections."""
-    program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
-    if not Path(program).exists():
-        unavailable("pgbouncer", "pgbouncer is not installed")
-    parts = urlsplit(migrated_dsn)
-    socket_folder, database = parse_qs(parts.query)["host"][0], parts.path.lstrip("/")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    folder = tmp_path / "pooler"
-    folder.mkdir()
-    (folder / "pooler.ini").write_text(
-        f"[databases]\n{database} = host={socket_folder} dbname={database} user=rota\n"
-        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\npool_mode = transaction\n"
-        "default_pool_size = 2\nmax_client_conn = 100\nunix_socket_dir =\n"
-    )
-    # It refuses to run as root; a user namespace makes root look like nobody to it, as for the servers of these tests.
-    as_nobody = ["unshare", "--user", "--map-user=65534", "--map-group=65534", "--"] if os.geteuid() == 0 else []
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen([*as_nobody, program, str(folder / "pooler.ini")], stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < deadline, "pgbouncer does not listen"
-                time.sleep(0.02)
-        yield f"postgresql://rota@127.0.0.1:{port}/{database}"
-    finally:
-        process.terminate()
-        process.wait(10)
+    with pgbouncer(migrated_dsn, tmp_path / "pooler", connections=2) as dsn:
+        yield dsn
 
 
 async def test_two_workers_share_the_work(pooled: str) -> None:

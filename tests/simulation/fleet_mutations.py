@@ -8,7 +8,7 @@ from rota.slots.demand import Demand
 from rota.slots.ledger import Ledger
 from rota.slots.pool import Pool
 from rota.slots.wantbook import WantBook
-from tests.simulation.mutations import Mutation, Patch, _around, _method
+from tests.simulation.mutations import Mutation, Patch, around, method
 
 
 def _before(owner: type, name: str, does: Callable[..., Any]) -> Patch:
@@ -18,7 +18,7 @@ def _before(owner: type, name: str, does: Callable[..., Any]) -> Patch:
         does(self, *args)
         return original(self, *args, **options)
 
-    return _around(owner, name, change)
+    return around(owner, name, change)
 
 
 def _without(kind: str) -> Callable[..., Any]:
@@ -68,7 +68,7 @@ def _no_grant_after(name: str) -> Patch:
         finally:
             broker.draining = draining
 
-    return _around(Broker, name, change)
+    return around(Broker, name, change)
 
 
 def _offers_twice(original: Any, broker: Broker, group: Any, now: float) -> None:
@@ -115,26 +115,26 @@ def _free(free: Any) -> Patch:
 
 
 MUTATIONS: Final = (
-    Mutation("S31", "the offers of a dropped connection stay reserved", _around(Broker, "_dropped", _keeps_offers)),
-    Mutation("S31", "no slot is given back", _method(Ledger, "give_back", _kept)),
+    Mutation("S31", "the offers of a dropped connection stay reserved", around(Broker, "_dropped", _keeps_offers)),
+    Mutation("S31", "no slot is given back", method(Ledger, "give_back", _kept)),
     Mutation("S32", "a drop wakes nobody", _no_grant_after("_dropped")),
     Mutation("S36", "an end wakes nobody", _no_grant_after("_ended")),
     Mutation("S36", "what is declined wakes nobody", _no_grant_after("_give_up")),
-    Mutation("S36", "each slot is offered twice", _around(Broker, "_grant", _offers_twice)),
-    Mutation("S37", "offers never time out", _method(Broker, "next_at", lambda broker: broker._hello_at)),
-    Mutation("S39", "commands of a dropped connection live on", _around(Broker, "handle", _without("Kill"))),
+    Mutation("S36", "each slot is offered twice", around(Broker, "_grant", _offers_twice)),
+    Mutation("S37", "offers never time out", method(Broker, "next_at", lambda broker: broker._hello_at)),
+    Mutation("S39", "commands of a dropped connection live on", around(Broker, "handle", _without("Kill"))),
     Mutation("I7", "one slot more than there is", _free(_counts_one_more)),
-    Mutation("I7", "the newest want of a client first", _around(WantBook, "_deal", _newest_first)),
-    Mutation("I7", "the lowest priority first", _around(WantBook, "take", _lowest_first)),
+    Mutation("I7", "the newest want of a client first", around(WantBook, "_deal", _newest_first)),
+    Mutation("I7", "the lowest priority first", around(WantBook, "take", _lowest_first)),
     Mutation("I8", "HELLO over and over", _before(Broker, "_tick", _hello_again)),
-    Mutation("seed", "HELLO is not sent again", _method(Broker, "_hello_later", _hello_never)),
+    Mutation("seed", "HELLO is not sent again", method(Broker, "_hello_later", _hello_never)),
     Mutation(
-        "seed", "surplus offers are not answered", _around(Demand, "handle", _without_message("Decline", "Unwant"))
+        "seed", "surplus offers are not answered", around(Demand, "handle", _without_message("Decline", "Unwant"))
     ),
-    Mutation("seed", "wants are not parked again", _method(Demand, "_announced", _never_parks_again)),
-    Mutation("seed", "what a lost connection ran is not told", _around(Demand, "_dropped", _without_loss)),
-    Mutation("S35", "a second connection to one instance stays", _around(Pool, "handle", _without("Close"))),
-    Mutation("S35", "a pool never grows", _around(Pool, "_ticked", _calm)),
-    Mutation("S35", "a dropped connection is not dialled again", _method(Pool, "_wait", _never_dials_again)),
+    Mutation("seed", "wants are not parked again", method(Demand, "_announced", _never_parks_again)),
+    Mutation("seed", "what a lost connection ran is not told", around(Demand, "_dropped", _without_loss)),
+    Mutation("S35", "a second connection to one instance stays", around(Pool, "handle", _without("Close"))),
+    Mutation("S35", "a pool never grows", around(Pool, "_ticked", _calm)),
+    Mutation("S35", "a dropped connection is not dialled again", method(Pool, "_wait", _never_dials_again)),
 )
 """DECLINE and UNWANT each make up for the other: a surplus offer is over with the one that comes first."""

@@ -1,12 +1,13 @@
 """One history: servers over one database, faults while it lasts, then calm until every job has ended."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from random import Random
 
 from rota.ids import Holder
 from rota.queue.job import NewJob, State, forever_key, open_key, queued_key
 from tests.simulation.checks import Checks
-from tests.simulation.scripts import KINDS
+from tests.simulation.scripts import KINDS, PLAIN, Program
 from tests.simulation.server import Server
 from tests.simulation.world import CALM, World
 
@@ -28,19 +29,33 @@ class Told:
 
 
 @dataclass(slots=True)
-class _Faults:
+class Faults:
+    """What goes wrong, and who starts again.
+
+    Attributes:
+        servers: the processes that are to be there.
+        program: what they run.
+        more: other faults than those of every history, by name.
+        count: faults so far.
+        starts: processes so far.
+    """
+
     world: World
     checks: Checks
     servers: list[Server]
+    program: Program = PLAIN
+    more: Mapping[str, Callable[[], None]] = field(default_factory=dict)
     count: int = 0
     starts: int = 0
 
     def start(self) -> Server:
+        """One more process."""
         self.starts += 1
         number = self.starts
         holder = Holder(f"server:{number}:{self.world.random.getrandbits(16):04x}")
         # Clocks for leases start anywhere: only differences count.
-        return Server(self.world, checks=self.checks, holder=holder, offset_s=self.world.random.uniform(-1e6, 1e6))
+        offset_s = self.world.random.uniform(-1e6, 1e6)
+        return Server(self.world, checks=self.checks, holder=holder, offset_s=offset_s, program=self.program)
 
     def strike(self) -> None:
         """One fault, and the plan for the next."""
@@ -50,7 +65,7 @@ class _Faults:
         number = random.randrange(len(self.servers))
         server = self.servers[number]
         self.count += 1
-        match random.choice(("crash", "pause", "pause", "stop", "away", "cancel", "retry")):
+        match random.choice(("crash", "pause", "pause", "stop", "away", "cancel", "retry", *self.more)):
             case "crash":
                 server.crash()
             case "pause":
@@ -67,6 +82,8 @@ class _Faults:
                 failed = [i for i, row in self.world.rows().items() if row.state in (State.FAILED, State.CANCELLED)]
                 if failed and self.world.now_s >= self.world.away_until_s:
                     self.world.statement("retry", random.choice(failed))
+            case other if self.world.now_s >= self.world.away_until_s:
+                self.more[other]()
         self.world.after(random.expovariate(1 / 5), self.strike)
 
     def watch(self) -> None:
@@ -85,8 +102,7 @@ def run(seed: int) -> Told:
     random = Random(seed)
     world = World(random)
     checks = Checks(world)
-    faults = _Faults(world, checks, [])
-    faults.servers = [faults.start() for _ in range(SERVERS)]
+    faults = Faults(world, checks, [])
 
     def add() -> None:
         if world.now_s < world.away_until_s:
@@ -106,10 +122,20 @@ def run(seed: int) -> Told:
 
     for _ in range(JOBS):
         world.after(random.uniform(0, FAULTS_S * 0.8), add)
-    world.after(random.expovariate(1 / 5), faults.strike)
+    return play(seed, faults, jobs=JOBS)
+
+
+def play(seed: int, faults: Faults, *, jobs: int) -> Told:
+    """Lets a history happen whose jobs are planned.
+
+    Raises: Broken, if an invariant did not hold.
+    """
+    world, checks = faults.world, faults.checks
+    faults.servers = [faults.start() for _ in range(SERVERS)]
+    world.after(world.random.expovariate(1 / 5), faults.strike)
     faults.watch()
     world.run(FAULTS_S)
     world.line, world.away_until_s = CALM, 0.0
     world.run(FAULTS_S + CALM_S, done=lambda: world.now_s > FAULTS_S + 30 and not any(checks.open_jobs()))
     checks.ended()
-    return Told(seed, JOBS, checks.starts, faults.count, world.now_s)
+    return Told(seed, jobs, checks.starts, faults.count, world.now_s)

@@ -28,18 +28,19 @@ class Mutation:
     patch: Patch
 
 
-def _method(owner: type, name: str, replacement: Callable[..., Any]) -> Patch:
+def method(owner: type, name: str, replacement: Callable[..., Any]) -> Patch:
+    """Replaces a method."""
     return lambda monkeypatch: monkeypatch.setattr(owner, name, replacement)
 
 
-def _around(owner: type, name: str, change: Callable[..., Any]) -> Patch:
+def around(owner: type, name: str, change: Callable[..., Any]) -> Patch:
     """Replaces a method by one that is given the original first."""
     original = getattr(owner, name)
 
     def replacement(self: Any, *args: Any, **options: Any) -> Any:
         return change(original, self, *args, **options)
 
-    return _method(owner, name, replacement)
+    return method(owner, name, replacement)
 
 
 def _longer_trust(original: Any, book: LeaseBook, lease: Lease, **options: Any) -> Held:
@@ -135,23 +136,23 @@ def _never_ends(server: Server, lease: Lease) -> None:
 
 
 MUTATIONS: Final = (
-    Mutation("I1", "the sweep forgets jobs", _around(Reference, "_end_lease", _forgets_the_swept)),
-    Mutation("I1", "a failed job is not kept", _around(Reference, "_end", _forgets_the_ended)),
-    Mutation("I1", "leases that ran out are never swept", _method(Reference, "sweep", lambda self, **o: [])),
-    Mutation("I1", "a claim counts no try", _around(Reference, "claim", _counts_no_try)),
-    Mutation("I2", "a claimed lease is trusted for longer", _around(LeaseBook, "grant", _longer_trust)),
-    Mutation("I2", "a lease counts from the answer", _around(LeaseBook, "renewed", _trust_from_the_answer)),
-    Mutation("I2", "a renewal without an answer counts", _method(LeaseBook, "unanswered", _unanswered_is_kept)),
-    Mutation("I2", "a lease that ran out is renewed", _around(Reference, "renew", _renews_the_dead)),
-    Mutation("I2", "a leased job is claimed", _method(Reference, "_queued", _claims_the_leased)),
-    Mutation("I2", "leases are swept early", _around(Reference, "sweep", _early_sweep)),
-    Mutation("I2", "a late disowning ends new leases", _around(Reference, "disown", _late_disown)),
-    Mutation("I2", "nobody is told to stop", _around(LeaseBook, "overdue", _never_told)),
-    Mutation("I2", "a stuck process lives on", _method(Server, "_end_process", _never_ends)),
-    Mutation("I2", "no step looks at its deadline", _method(Server, "_must_stop", lambda self, run: False)),
-    Mutation("I3", "any epoch may write", _method(Reference, "_held", _any_epoch)),
-    Mutation("I3", "a claim makes no epoch", _around(Reference, "_write", _no_new_epoch)),
-    Mutation("I4", "a lease is renewed without progress", _around(LeaseBook, "due", _always_due)),
-    Mutation("I5", "a claim takes what is not due", _around(Reference, "claim", _early_claim)),
-    Mutation("I6", "keys are not looked at", _method(Reference, "_key_holder", _no_key)),
+    Mutation("I1", "the sweep forgets jobs", around(Reference, "_end_lease", _forgets_the_swept)),
+    Mutation("I1", "a failed job is not kept", around(Reference, "_end", _forgets_the_ended)),
+    Mutation("I1", "leases that ran out are never swept", method(Reference, "sweep", lambda self, **o: [])),
+    Mutation("I1", "a claim counts no try", around(Reference, "claim", _counts_no_try)),
+    Mutation("I2", "a claimed lease is trusted for longer", around(LeaseBook, "grant", _longer_trust)),
+    Mutation("I2", "a lease counts from the answer", around(LeaseBook, "renewed", _trust_from_the_answer)),
+    Mutation("I2", "a renewal without an answer counts", method(LeaseBook, "unanswered", _unanswered_is_kept)),
+    Mutation("I2", "a lease that ran out is renewed", around(Reference, "renew", _renews_the_dead)),
+    Mutation("I2", "a leased job is claimed", method(Reference, "_queued", _claims_the_leased)),
+    Mutation("I2", "leases are swept early", around(Reference, "sweep", _early_sweep)),
+    Mutation("I2", "a late disowning ends new leases", around(Reference, "disown", _late_disown)),
+    Mutation("I2", "nobody is told to stop", around(LeaseBook, "overdue", _never_told)),
+    Mutation("I2", "a stuck process lives on", method(Server, "_end_process", _never_ends)),
+    Mutation("I2", "no step looks at its deadline", method(Server, "_must_stop", lambda self, run: False)),
+    Mutation("I3", "any epoch may write", method(Reference, "_held", _any_epoch)),
+    Mutation("I3", "a claim makes no epoch", around(Reference, "_write", _no_new_epoch)),
+    Mutation("I4", "a lease is renewed without progress", around(LeaseBook, "due", _always_due)),
+    Mutation("I5", "a claim takes what is not due", around(Reference, "claim", _early_claim)),
+    Mutation("I6", "keys are not looked at", method(Reference, "_key_holder", _no_key)),
 )

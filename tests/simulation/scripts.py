@@ -1,12 +1,14 @@
 """What the handlers of a simulated history do: drawn from the job and its epoch alone, so that a history repeats."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Literal
 
 import rota
-from rota.queue.job import ClaimedJob
+from rota.queue.job import ClaimedJob, NewJob
 from rota.queue.kind import Kind
+from rota.queue.periodic import Declared
 from rota.queue.retry import Fixed
 
 Style = Literal["coroutine", "thread", "blocking"]
@@ -36,6 +38,7 @@ class Script:
         moves: whether its steps tell the worker of progress.
         returned: what it returns at its end.
         raises: it raises instead.
+        follow_ups: what it adds with its success.
     """
 
     style: Style
@@ -43,6 +46,22 @@ class Script:
     moves: bool
     returned: object
     raises: bool
+    follow_ups: tuple[NewJob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What the servers of a history run.
+
+    Attributes:
+        kinds: by name.
+        script_of: what the handler of a claim does.
+        passes: by name, which is also their kind's.
+    """
+
+    kinds: Mapping[str, Kind]
+    script_of: Callable[[ClaimedJob], Script]
+    passes: Mapping[str, Declared] = field(default_factory=dict)
 
 
 def script_of(job: ClaimedJob) -> Script:
@@ -65,3 +84,6 @@ def script_of(job: ClaimedJob) -> Script:
         )
     )  # fmt: skip
     return Script(style, pauses_s, moves=moves, returned=returned, raises=random.random() < 0.1)
+
+
+PLAIN: Final = Program(KINDS, script_of)

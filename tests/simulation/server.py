@@ -17,11 +17,14 @@ from rota.lease import Held, Lease, LeaseBook, Loss, Renewal
 from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots, Stop
 from rota.queue.job import ClaimedJob, Finish, Release
+from rota.queue.pause import paused_of
+from rota.queue.periodic import Put, reconcile
 from tests.simulation.checks import Checks
-from tests.simulation.scripts import KINDS, Script, script_of
+from tests.simulation.scripts import Program, Script
 from tests.simulation.world import World
 
 LOOK_S = 1.0
+PASSES_S = 15.0
 LOOP_BLOCKED_S = 0.2
 FENCE_WAIT_S = 2.0
 LAST_WORDS = 0.8
@@ -58,9 +61,10 @@ class Server:
         checks: told of each step that a handler takes.
         holder: who it is; every start has a new one.
         offset_s: what its clock shows at the world's start.
+        program: its kinds, handlers and passes.
     """
 
-    def __init__(self, world: World, *, checks: Checks, holder: Holder, offset_s: float) -> None:
+    def __init__(self, world: World, *, checks: Checks, holder: Holder, offset_s: float, program: Program) -> None:
         self.world = world
         self.holder = holder
         self.alive = True
@@ -68,7 +72,10 @@ class Server:
         self._checks = checks
         self._offset_s = offset_s
         self._random = Random(world.random.getrandbits(32))
-        self._slots = Slots(KINDS)
+        self._program = program
+        self._kinds = program.kinds
+        self._slots = Slots(program.kinds)
+        self._limits_next = False
         self._book = LeaseBook()
         self._runs: dict[JobId, Run] = {}
         self._blocked_until = 0.0
@@ -81,6 +88,8 @@ class Server:
         self._told: dict[Lease, float] = {}
         self._on_loop(0, self._look)
         self._on_heart(0, self._beat)
+        if program.passes:
+            self._on_loop(0, self._tend_passes)
 
     def clock(self) -> float:
         """This machine's clock for leases: it never steps, and it goes on while the process is stopped."""
@@ -147,7 +156,7 @@ class Server:
         if not self._stopping:
             self._claim()
             self.world.call(
-                "poll", [name for name in KINDS], holder=self.holder,
+                "poll", list(self._kinds), holder=self.holder,
                 answer=lambda seen: self._on_loop(0, lambda: self._seen(seen)),
             )  # fmt: skip
         self._on_loop(LOOK_S * self._random.uniform(0.9, 1.1), self._look)
@@ -155,6 +164,7 @@ class Server:
     def _seen(self, seen: Any) -> None:
         if isinstance(seen, DatabaseAway):
             return
+        self._slots.paused = paused_of(seen.paused)
         for job_id in seen.cancels:
             run = self._runs.get(job_id)
             if run is not None:
@@ -172,8 +182,12 @@ class Server:
             self.world.call("clock", answer=lambda before: self._on_loop(0, lambda: self._disown(before)))
             return
         sent_at = self.clock()
+        # As a worker does it: one claim at a time, kinds with limits on all servers by a statement of their own.
+        self._limits_next = not self._limits_next
+        asks = [ask for ask in asks if bool(ask.limits) is self._limits_next] or asks
+        part = [ask for ask in asks if bool(ask.limits) is bool(asks[0].limits)]
         self.world.call(
-            "claim", asks, holder=self.holder,
+            "claim_turns" if part[0].limits else "claim", part, holder=self.holder,
             answer=lambda claimed: self._on_loop(0, lambda: self._claimed(claimed, sent_at=sent_at)),
         )  # fmt: skip
 
@@ -200,11 +214,26 @@ class Server:
             return
         self._slots.took(claimed)
         for job in claimed:
-            kind = KINDS[job.kind]
+            kind = self._kinds[job.kind]
             held = self._book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
-            run = self._runs[job.id] = Run(job, script_of(job), held)
+            run = self._runs[job.id] = Run(job, self._program.script_of(job), held)
             run.given_back = self._stopping
             self._on_loop(0, lambda run=run: self._begin(run))
+
+    # Passes
+
+    def _tend_passes(self) -> None:
+        if not self._stopping:
+            self.world.call("passes", answer=lambda rows: self._on_loop(0, lambda: self._reconcile(rows)))
+            self._on_loop(PASSES_S * self._random.uniform(0.9, 1.1), self._tend_passes)
+
+    def _reconcile(self, rows: Any) -> None:
+        if isinstance(rows, DatabaseAway):
+            return
+        now = rows[0].now if rows else self.world.clock()
+        for step in reconcile(rows, declared=self._program.passes, now=now):
+            if isinstance(step, Put):
+                self.world.call("put_pass", step, answer=lambda _: None)
 
     # Running
 
@@ -255,7 +284,7 @@ class Server:
     def _return(self, run: Run) -> None:
         if run.over:
             return
-        kind = KINDS[run.job.kind]
+        kind = self._kinds[run.job.kind]
         if run.script.raises:
             if self._must_stop(run):
                 self._stopped(run)
@@ -277,7 +306,7 @@ class Server:
             loss=run.loss, cancel_asked=run.cancel_asked, given_back=run.given_back,
             over=self.clock() >= run.held.deadline, started=run.started,
         )  # fmt: skip
-        self._ended(run, dispatcher.stopped(run.job, kind=KINDS[run.job.kind], why=why, random=self._random))
+        self._ended(run, dispatcher.stopped(run.job, kind=self._kinds[run.job.kind], why=why, random=self._random))
 
     def _ended(self, run: Run, write: Write | None) -> None:
         run.over = True
@@ -287,7 +316,8 @@ class Server:
         if write is None:
             self._book.drop(run.job.lease)
         else:
-            self._pending.append(write)
+            write = dispatcher.with_follow_ups(write, run.script.follow_ups)
+            self._pending.append(dispatcher.of_pass(write, self._kinds[run.job.kind]))
             self._write()
         self._claim()
 
@@ -377,7 +407,7 @@ class Server:
         releases, finishes = [], []
         for run in self._runs.values():
             if run.job.lease == lease:
-                finishes.append(dispatcher.could_not_stop(run.job, kind=KINDS[run.job.kind], random=self._random))
+                finishes.append(dispatcher.could_not_stop(run.job, kind=self._kinds[run.job.kind], random=self._random))
             else:
                 releases.append(dispatcher.give_back(run.job, wait_s=FENCE_WAIT_S))
         left_s = max(0.0, self._book.deadline(lease) - self.clock())

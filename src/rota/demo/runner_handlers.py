@@ -7,6 +7,7 @@ from typing import Any, Final
 from rota.app import App
 from rota.queue.io.context import Context
 from rota.queue.retry import Fixed
+from rota.runners.expectation import Media
 from rota.sessions import Target
 from rota.settings import Settings
 
@@ -48,7 +49,9 @@ def make_app(settings: Settings) -> App:
             )
             async for step in run:
                 ctx.progress(step.fraction, step.detail)
-            published = await session.publish("out.mp4", to=job.to)
+            published = await session.publish(
+                "out.mp4", to=job.to, expect=Media(duration_s=CUT_S, video=True, audio=False, width=640, format="mp4")
+            )
         return {"key": published.key, "bytes": published.bytes, "source_s": round(length_s, 1)}
 
     return app

@@ -4,6 +4,7 @@ A handler is `async def f(ctx, payload)`, or a plain function of the same shape 
 out the payload, or both. The payload's type comes from the annotation of the second parameter.
 """
 
+import contextlib
 import functools
 import inspect
 import types
@@ -105,7 +106,11 @@ def _annotation(function: Callable[..., Any], parameter: inspect.Parameter, *, k
         inner = inspect.unwrap(inner.func)
     code = getattr(inner, "__code__", None)
     cells = zip(code.co_freevars, inner.__closure__ or (), strict=True) if code is not None else ()
-    around = {name: cell.cell_contents for name, cell in cells}
+    around = {}
+    for name, cell in cells:
+        # One that is empty has no value yet, as a variable that is set below the handler has none.
+        with contextlib.suppress(ValueError):
+            around[name] = cell.cell_contents
     try:
         hints = typing.get_type_hints(alone, getattr(inner, "__globals__", {}), around, include_extras=True)
     except Exception as error:

@@ -24,8 +24,10 @@ class History:
     keeps: dict[str, Keep] = field(default_factory=dict)
 
     def tried(self, row: JobRow, *, ended: TryEnd, error: str | None, ended_at: datetime) -> None:
-        """Notes how the run of a leased job ended."""
-        assert row.started_at is not None and row.leased_by is not None, f"{row.id} never ran"
+        """Notes how the run of a leased job ended; one whose start was taken back never ran."""
+        assert row.leased_by is not None, f"{row.id} is nobody's"
+        if row.started_at is None:
+            return
         lease = Lease(row.id, row.lease_epoch)
         assert lease not in self.tries, f"{lease} ended twice"
         self.tries[lease] = Try(

@@ -281,6 +281,15 @@ def test_a_class_inside_a_function_needs_no_name() -> None:
     assert handler_of(resize).decode('{"width": 3}') == Local(3)
 
 
+def test_a_handler_may_use_what_is_set_below_it() -> None:
+    def handler(ctx: Any, payload: int) -> int:
+        return payload + later
+
+    made = handler_of(handler)
+    later = 5
+    assert made.call(None, made.decode("2")) == 7
+
+
 def test_without_an_annotation_or_a_payload_any_json_will_do() -> None:
     for function in (lambda ctx, payload: None, lambda ctx: None, lambda: None, lambda *args: None):
         handler = handler_of(function)

@@ -46,8 +46,8 @@ from rota.queue.child_messages import (
 )
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.history import JobLog, LogLine
-from rota.queue.io.context import Context, Yielded
-from rota.queue.job import HandlerOutcome, NewJob, Yield
+from rota.queue.io.context import NOT_IN_A_CHILD, Context, Yielded
+from rota.queue.job import Finish, HandlerOutcome, NewJob, Yield
 from rota.queue.kind import Kind
 from rota.queue.payload import encode
 from rota.sessions import Sessions
@@ -102,6 +102,10 @@ class Host:
         self.send(Closing())
         return True
 
+    def takes(self, finish: Finish) -> bool:
+        """Nothing: the queue is in the database."""
+        return False
+
     def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
         """Notes that the handler has written the job's success."""
         self.written, self.sure = True, sure
@@ -126,7 +130,7 @@ class Host:
 
     def commands(self) -> Commands:
         """Nobody: a child process speaks to its worker alone."""
-        raise SettingsError("ctx.exec and its siblings do not reach a child process: use isolation='thread'.")
+        raise SettingsError(NOT_IN_A_CHILD)
 
     def sessions(self) -> Sessions:
         """Nobody: a child process speaks to its worker alone."""

@@ -23,6 +23,9 @@ from rota.sessions import Session, SessionAsk, SessionOptions, Sessions, Target,
 
 T = TypeVar("T")
 
+NOT_IN_A_CHILD: Final = "ctx.exec and its siblings do not reach a child process: use isolation='thread'."
+ONLY_IN_A_THREAD: Final = "ctx.run_sync is for handlers in threads: `await ctx.run(…)` in an async one."
+
 FOLLOW_UPS_MAX: Final = 10_000
 """Jobs that may follow one: they are added in the transaction of its end, which should be short."""
 

@@ -38,6 +38,10 @@ class Ending(Protocol):
         """Renews the lease no more; False if it is not held, or if the job has to stop."""
         ...
 
+    def takes(self, finish: Finish) -> bool:
+        """Whether it keeps this success itself, because its queue is in no database; False: write it with SQL."""
+        ...
+
     def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
         """Notes that the success was written; `sure`: and committed."""
         ...
@@ -91,8 +95,11 @@ class FinishWith:
             await self._own.__aexit__(*thrown)
 
     async def _write(self) -> None:
-        schema = self._begin()
-        rows = await fetch_on(self._conn, _sql("finish_one.sql", schema), self._end(), schema=schema)
+        schema, finish = self._begin(), self._finish()
+        if self._ending.takes(finish):
+            return
+        end = one_end(finish, unless_cancelled=True)
+        rows = await fetch_on(self._conn, _sql("finish_one.sql", schema), end, schema=schema)
         batch_id = self._taken(rows)
         if self._ending.follow_ups:
             text = _sql("enqueue_many.sql", schema)
@@ -106,8 +113,11 @@ class FinishWith:
 
         Raises: LeaseLost if the job may not end so; EnqueueError, SchemaError or the library's own errors.
         """
-        schema = self._begin()
-        rows = fetch_on_sync(self._conn, _sql("finish_one.sql", schema), self._end(), schema=schema)
+        schema, finish = self._begin(), self._finish()
+        if self._ending.takes(finish):
+            return
+        end = one_end(finish, unless_cancelled=True)
+        rows = fetch_on_sync(self._conn, _sql("finish_one.sql", schema), end, schema=schema)
         batch_id = self._taken(rows)
         if self._ending.follow_ups:
             text = _sql("enqueue_many.sql", schema)
@@ -141,9 +151,9 @@ class FinishWith:
             raise self._lost()
         return self._ending.schema
 
-    def _end(self) -> tuple[Any, ...]:
+    def _finish(self) -> Finish:
         result = None if self.result is None else encode(self.result, what="result")
-        return one_end(Finish(self._lease, Outcome.DONE, result=result), unless_cancelled=True)
+        return Finish(self._lease, Outcome.DONE, result=result)
 
     def _taken(self, rows: list[Row]) -> BatchId | None:
         if not rows:

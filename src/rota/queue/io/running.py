@@ -25,10 +25,10 @@ from rota.queue.child_messages import Closing, Ended, Moved, Said, Target, Until
 from rota.queue.handler import Handler
 from rota.queue.history import LogLine
 from rota.queue.io.children import Child, ChildDied, Children
-from rota.queue.io.context import Context
+from rota.queue.io.context import ONLY_IN_A_THREAD, Context
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
-from rota.queue.job import ClaimedJob, NewJob
+from rota.queue.job import ClaimedJob, Finish, NewJob
 from rota.sessions import Sessions
 
 LOOK_S: Final = 0.2
@@ -183,7 +183,7 @@ class Running:
         """Runs a coroutine in the worker's loop, from the handler's thread."""
         if not self.in_thread or self._loop is None:
             work.close()
-            raise SettingsError("ctx.run_sync is for handlers in threads: `await ctx.run(…)` in an async one.")
+            raise SettingsError(ONLY_IN_A_THREAD)
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         while True:
             try:
@@ -205,6 +205,10 @@ class Running:
     def closing(self) -> bool:
         """Renews the lease no more, because the handler writes the job's end; False if it may not."""
         return not self.must_stop() and self._leases.close(self.job.lease)
+
+    def takes(self, finish: Finish) -> bool:
+        """Nothing: the queue is in the database."""
+        return False
 
     def ended(self, *, batch_id: BatchId | None, sure: bool) -> None:
         """Notes that the handler has written the job's success."""

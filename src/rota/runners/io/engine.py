@@ -98,6 +98,7 @@ class Engine:
         if self._ending:
             await asyncio.wait(self._ending)
         await self._means.client.close()
+        await self._means.outputs.close()
         await self._means.objects.close()
 
     # Opening

@@ -14,7 +14,7 @@ import mimetypes
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID, uuid4
 
 from rota.errors import GatewayAway, OpFailed, ProgramFailed, SessionError, SessionLost
@@ -25,6 +25,7 @@ from rota.runners import ops
 from rota.runners.engine_answers import JobView, result_or_raise
 from rota.runners.io.ffmpeg_run import FfmpegTask
 from rota.runners.io.gateway_client import GatewayClient
+from rota.runners.io.promoting import Promoting
 from rota.runners.messages import Part
 from rota.sessions import READ_BYTES_MAX, FfmpegDone, FfmpegRun, Moved, Probed, Published, SessionAsk, Stat
 
@@ -43,33 +44,13 @@ T = TypeVar("T")
 log = get_logger("rota.engine")
 
 
-class Promoter(Protocol):
-    """Checks a staged output and puts it where it belongs, or removes it."""
-
-    def __call__(
-        self, job_id: UUID, n: UUID, *, to: str, expect: Any, bytes_max: int, claimed: Moved
-    ) -> Awaitable[Published]:
-        """Promotes one staged output.
-
-        Args:
-            job_id, n: name the staging key.
-            to: the final key.
-            expect: what it must be.
-            bytes_max: how large it may be.
-            claimed: what the runner says of it: a hint.
-
-        Raises: VerificationFailed, after it was removed.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Means:
     """What a session works with: the gateway, the objects, and what judges its outputs."""
 
     client: GatewayClient
     objects: ObjectStore
-    promote: Promoter
+    outputs: Promoting
     new_n: Callable[[], UUID]
     look_s: float = 1.0
 
@@ -155,7 +136,7 @@ class RunnerSession:
         path: str,
         *,
         to: str | None = None,
-        expect: Any = None,
+        expect: object = None,
         content_type: str | None = None,
         bytes_max: int | None = None,
     ) -> Published:
@@ -175,7 +156,7 @@ class RunnerSession:
 
         n, claimed = await _reissued(issue)
         final = to or f"outputs/{self._job_id}/{n.int}/{PurePosixPath(path).name}"
-        judging = self._means.promote(job_id, n, to=final, expect=expect, bytes_max=limit, claimed=claimed)
+        judging = self._means.outputs.promote(job_id, n, to=final, expect=expect, bytes_max=limit, claimed=claimed)
         return await self._stirring(judging)
 
     async def stat(self, path: str) -> Stat:

@@ -10,7 +10,7 @@ from rota.runners.engine_answers import ABSENT_S
 from rota.runners.io.engine import Engine, EngineOptions
 from rota.runners.io.engine_session import Means
 from rota.runners.io.gateway_client import GatewayClient
-from rota.runners.io.promoting import promoter
+from rota.runners.io.promoting import Promoting
 from rota.settings import Settings
 
 
@@ -31,7 +31,7 @@ def engine_of(settings: Settings) -> Engine:
         Means(
             GatewayClient(settings.gateway_url, token=settings.gateway_token, tls=_trusting(settings.gateway_ca)),
             objects,
-            promoter(objects),
+            Promoting(objects, ffmpeg=settings.ffmpeg),
             new_n=lambda: uuid_v7s(1, unix_us=time.time_ns() // 1000)[0],
         ),
         EngineOptions(wait_s=settings.gateway_wait_s),

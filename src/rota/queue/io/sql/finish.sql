@@ -21,7 +21,7 @@ WITH given AS MATERIALIZED (
     INSERT INTO :"schema".tries (job_id, epoch, started_at, progress_at, ended_at, holder, ended, error)
     SELECT id, lease_epoch, started_at, heartbeat_at, coalesce($7::timestamptz, now()), leased_by,
            coalesce(how, outcome), error
-    FROM ended WHERE lease_epoch > 1 OR outcome <> 'done'
+    FROM ended WHERE started_at IS NOT NULL AND (lease_epoch > 1 OR outcome <> 'done')
 )
 INSERT INTO :"schema".ended_jobs AS e
     (id, run_after, created_at, started_at, heartbeat_at, finished_at, lease_epoch, priority, tries, max_tries,

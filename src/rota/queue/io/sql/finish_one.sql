@@ -15,7 +15,7 @@ WITH ended AS (
     INSERT INTO :"schema".tries (job_id, epoch, started_at, progress_at, ended_at, holder, ended, error)
     SELECT id, lease_epoch, started_at, heartbeat_at, coalesce(CAST($8 AS timestamptz), now()), leased_by,
            coalesce(CAST($9 AS text), CAST($3 AS text)), CAST($4 AS text)
-    FROM ended WHERE lease_epoch > 1 OR CAST($3 AS text) <> 'done'
+    FROM ended WHERE started_at IS NOT NULL AND (lease_epoch > 1 OR CAST($3 AS text) <> 'done')
 )
 INSERT INTO :"schema".ended_jobs AS e
     (id, run_after, created_at, started_at, heartbeat_at, finished_at, lease_epoch, priority, tries, max_tries,

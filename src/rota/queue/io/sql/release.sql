@@ -57,7 +57,7 @@ WITH given AS MATERIALIZED (
 ), tried AS (
     INSERT INTO :"schema".tries (job_id, epoch, started_at, progress_at, ended_at, holder, ended, error)
     SELECT id, epoch, started_at, heartbeat_at, now, leased_by, how, reason FROM held
-    WHERE NOT held.afresh
+    WHERE NOT held.afresh AND held.started_at IS NOT NULL
 ), forgotten AS (
     -- A job that yields and snoozes for years leaves no more than its last runs.
     DELETE FROM :"schema".tries AS t USING held

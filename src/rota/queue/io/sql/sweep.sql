@@ -65,7 +65,7 @@ WITH clock AS MATERIALIZED (
 ), tried AS (
     INSERT INTO :"schema".tries (job_id, epoch, started_at, progress_at, ended_at, holder, ended, error)
     SELECT id, lease_epoch, started_at, heartbeat_at, least(lease_until, now), leased_by, 'lost', error
-    FROM over WHERE next_state <> 'leased'
+    FROM over WHERE next_state <> 'leased' AND started_at IS NOT NULL
 )
 SELECT over.id, over.kind, over.lease_epoch AS epoch, over.leased_by AS holder, over.next_state AS state, over.tries,
        over.batch_id
