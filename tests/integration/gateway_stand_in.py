@@ -42,6 +42,7 @@ class GatewayStandIn:
         """What the next ops are answered with, in place of being run."""
         self.changed = asyncio.Condition()
         self.url = ""
+        self.numbers = -1
 
     def states(self) -> list[str]:
         return [job["state"] for job in self.jobs.values()]
@@ -61,6 +62,7 @@ class GatewayStandIn:
             [
                 web.post("/internal/v1/jobs", self._create),
                 web.get("/internal/v1/jobs/{id}", self._read),
+                web.post("/internal/v1/jobs/{id}/staging", self._staging),
                 web.delete("/internal/v1/jobs/{id}", self._cancel),
                 web.post("/internal/v1/sessions/{id}/ops", self._op),
             ]
@@ -106,6 +108,10 @@ class GatewayStandIn:
 
     def _ended(self, job_id: str) -> bool:
         return self.jobs[job_id]["state"] in ("Succeeded", "Failed", "Cancelled", "Expired")
+
+    async def _staging(self, _request: web.Request) -> web.Response:
+        self.numbers += 1
+        return web.json_response({"n": self.numbers})
 
     async def _cancel(self, request: web.Request) -> web.Response:
         job_id = request.match_info["id"]

@@ -1,11 +1,13 @@
 """The whole fabric as real programs: a gateway, runners of the pool and of an organisation, and a folder of objects."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rota.runners.io.devices import Devices
 from rota.settings import Settings
 from tests.integration.programs import ROTA, Program, run, running
 
@@ -31,21 +33,17 @@ class Fabric:
             objects=f"folder:{self.folder / 'objects'}", objects_url=f"http://127.0.0.1:{self.port}/objects",
         )  # fmt: skip
 
-    def said(self, *argv: str) -> str:
-        """What a command prints."""
-        done = run([*ROTA, *argv], folder=self.folder, environ=self.environ)
-        assert done.status == 0, done.out + done.err
-        return done.out.strip()
-
-    def pool_runner(self, name: str = "pool-1") -> Program:
+    async def pool_runner(self, devices: Devices, name: str = "pool-1") -> Program:
         """Starts a worker of the pool."""
-        return self._runner(name, ("--pool",), {"ROTA_RUNNER_CREDENTIAL": self.said("runner", "credential")})
+        credential = str(await devices.new_credential())
+        return self._runner(name, ("--pool",), {"ROTA_RUNNER_CREDENTIAL": credential})
 
-    def desktop(self, name: str = "desk-1") -> Program:
+    async def desktop(self, devices: Devices, name: str = "desk-1") -> Program:
         """Pairs a device, and starts it."""
-        code = self.said("runner", "code", "--org", ORG)
-        environ = self.environ | self._runner_environ(name)
-        done = run([*ROTA, "runner", "pair", code], folder=self.folder, environ=environ)
+        code = str(await devices.new_code(ORG, name))
+        done = await asyncio.to_thread(
+            run, [*ROTA, "runner", "pair", code], folder=self.folder, environ=self._runner_environ(name)
+        )
         assert done.status == 0, done.out + done.err
         return self._runner(name, (), {})
 

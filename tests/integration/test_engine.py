@@ -6,13 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
 
 import aiohttp
 import pytest
 
 import rota
-from rota.ids import uuid_v7s
 from rota.objects.io.folder import FolderStore
 from rota.runners.io.engine import Engine, EngineOptions
 from rota.runners.io.engine_session import Means
@@ -40,7 +38,6 @@ async def engine_of(
             GatewayClient(gateway.url, token=token, lost_s=lost_s),
             objects,
             Promoting(objects),
-            new_n=lambda: uuid_v7s(1, unix_us=uuid4().int % 2**40)[0],
             look_s=0.01,
         )
         engine = Engine(means, EngineOptions(wait_s=wait_s))
@@ -295,7 +292,7 @@ async def test_no_runner_in_time_gives_the_job_back_and_cancels_it(tmp_path: Pat
 async def test_a_gateway_that_is_away_is_said_after_a_while(tmp_path: Path) -> None:
     objects = FolderStore(tmp_path, base_url="https://objects.invalid")
     client = GatewayClient("http://127.0.0.1:9", token=TOKEN, lost_s=0.05)
-    engine = Engine(Means(client, objects, Promoting(objects), new_n=lambda: UUID(int=1)))
+    engine = Engine(Means(client, objects, Promoting(objects)))
     with pytest.raises(rota.GatewayAway):
         async with engine.session(asks()):
             pass

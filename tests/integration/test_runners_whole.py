@@ -3,9 +3,10 @@ of objects that the gateway serves, and the queue's worker in the test."""
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,6 +16,8 @@ from rota.demo.runner_handlers import Cut, make_app
 from rota.io.ffmpeg import Tools, find_tools
 from rota.objects.io.from_settings import folder_of
 from rota.queue.job import State
+from rota.runners.io.devices import Devices
+from rota.sessions import Target
 from tests.integration.programs import nothing_runs
 from tests.integration.runner_fabric import ORG, Fabric, fabric_of
 
@@ -35,106 +38,111 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tools, Path]:
     return tools, path
 
 
+class Site:
+    """A program with a worker, the fabric that it uses, and the film in the store."""
+
+    def __init__(self, fabric: Fabric, app: rota.App, devices: Devices) -> None:
+        self.fabric, self.app, self.devices = fabric, app, devices
+        self.store = folder_of(fabric.settings)
+
+    async def keys(self) -> list[str]:
+        return [key async for key in self.store.keys("")]
+
+    async def runner_jobs(self) -> list[tuple[str, str, str, str]]:
+        """Those that have ended: where, how, of which type and whose."""
+        rows = await (await self.app.database()).fetch(
+            "SELECT place, state, kind, tenant FROM rota.ended_jobs WHERE place <> 'worker' ORDER BY place"
+        )
+        return [(row["place"], row["state"], row["kind"], row["tenant"]) for row in rows]
+
+
 @asynccontextmanager
-async def working(fabric: Fabric, film: Path) -> AsyncIterator[rota.App]:
-    """The demo's program with a worker, and the film in the store."""
-    store = folder_of(fabric.settings)
-    await store.write("uploads/film.mp4", film.read_bytes(), content_type="video/mp4")
-    async with make_app(fabric.settings) as app:
-        worker = app.worker()
-        task = asyncio.create_task(worker.run())
-        try:
-            yield app
-        finally:
-            worker.stop(now=True)
-            await task
+async def site_of(dsn: str, folder: Path, film: Path) -> AsyncIterator[Site]:
+    with fabric_of(dsn, folder) as fabric:
+        await folder_of(fabric.settings).write("uploads/film.mp4", film.read_bytes(), content_type="video/mp4")
+        async with make_app(fabric.settings) as app:
+            app.job("long", max_tries=3, lease_s=60, retry=rota.Fixed(0.1))(long)
+            worker = app.worker()
+            task = asyncio.create_task(worker.run())
+            try:
+                yield Site(fabric, app, Devices(await app.database()))
+            finally:
+                worker.stop(now=True)
+                await task
+    nothing_runs(folder)
+
+
+async def long(ctx: rota.Context, target: Target) -> str:
+    """A cut that takes minutes in its first try, and no time in its second."""
+    async with ctx.session("video.compile", target=target) as session:
+        await session.stage("in.mp4", source="uploads/film.mp4")
+        pace = ["-re", "-stream_loop", "100"] if ctx.job.tries == 1 else []
+        await session.ffmpeg([*pace, "-i", "in.mp4", "-c", "copy", "out.mkv"])
+        return (await session.publish("out.mkv", to="films/out.mkv")).key
 
 
 async def test_the_pool_and_a_desktop_cut_films_that_are_verified_and_promoted(
     migrated_dsn: str, tmp_path: Path, film: tuple[Tools, Path]
 ) -> None:
     tools, source = film
-    folder = tmp_path / "fabric"
-    with fabric_of(migrated_dsn, folder) as fabric:
-        fabric.pool_runner()
-        fabric.desktop()
-        async with working(fabric, source) as app:
-            pool = await app.enqueue("cut", Cut("uploads/film.mp4", "films/pool.mp4"), tenant=ORG)
-            desktop = await app.enqueue("cut", Cut("uploads/film.mp4", "films/desk.mp4", "OrgRunner"), tenant=ORG)
-            for job, key in ((pool, "films/pool.mp4"), (desktop, "films/desk.mp4")):
-                result = await app.result(job, timeout_s=WAIT_S)
-                assert result["key"] == key
-                assert result["source_s"] == 8.0
-            store = folder_of(fabric.settings)
-            keys = [key async for key in store.keys("")]
-            assert keys == ["films/desk.mp4", "films/pool.mp4", "uploads/film.mp4"]
-            out = tmp_path / "pool.mp4"
-            out.write_bytes(b"".join([chunk async for chunk in store.read("films/pool.mp4")]))
-            length_s = subprocess.run(
-                [tools.ffprobe, "-v", "error", "-show_entries", "format=duration", "-of", "csv=p=0", out],
-                check=True, capture_output=True, text=True,
-            ).stdout  # fmt: skip
-            assert 3.9 < float(length_s) < 4.3
-            # Nothing is left of the sessions: their jobs have ended, well.
-            database = await app.database()
-            rows = await database.fetch(
-                "SELECT place, state, kind, tenant FROM rota.ended_jobs WHERE place <> 'worker'"
-            )
-            assert sorted((row["place"], row["state"], row["kind"], row["tenant"]) for row in rows) == [
-                ("CloudPool", "done", "video.compile", ORG), ("OrgRunner", "done", "video.compile", ORG),
-            ]  # fmt: skip
-    nothing_runs(folder)
+    async with site_of(migrated_dsn, tmp_path / "fabric", source) as site:
+        app = site.app
+        await site.fabric.pool_runner(site.devices)
+        await site.fabric.desktop(site.devices)
+        pool = await app.enqueue("cut", Cut("uploads/film.mp4", "films/pool.mp4"), tenant=ORG)
+        desktop = await app.enqueue("cut", Cut("uploads/film.mp4", "films/desk.mp4", "OrgRunner"), tenant=ORG)
+        for job, key in ((pool, "films/pool.mp4"), (desktop, "films/desk.mp4")):
+            result = await app.result(job, timeout_s=WAIT_S)
+            assert result["key"] == key
+            assert result["source_s"] == 8.0
+        # Nothing is left of the sessions but their outputs, and both jobs have ended well.
+        assert await site.keys() == ["films/desk.mp4", "films/pool.mp4", "uploads/film.mp4"]
+        await _until(lambda: _count(site, 2))
+        assert await site.runner_jobs() == [
+            ("CloudPool", "done", "video.compile", ORG), ("OrgRunner", "done", "video.compile", ORG),
+        ]  # fmt: skip
+        out = tmp_path / "pool.mp4"
+        out.write_bytes(b"".join([chunk async for chunk in site.store.read("films/pool.mp4")]))
+    length_s = subprocess.run(
+        [tools.ffprobe, "-v", "error", "-show_entries", "format=duration", "-of", "csv=p=0", out],
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    assert 3.9 < float(length_s) < 4.3
 
 
 async def test_a_job_that_is_cancelled_takes_its_session_and_its_ffmpeg_with_it(
     migrated_dsn: str, tmp_path: Path, film: tuple[Tools, Path]
 ) -> None:
-    folder = tmp_path / "fabric"
-    with fabric_of(migrated_dsn, folder) as fabric:
-        runner = fabric.pool_runner()
-        async with working(fabric, film[1]) as app:
-            job = await app.enqueue("cut", Cut("uploads/film.mp4", "films/out.mp4", slowly=True), tenant=ORG)
-            await _until(lambda: _ffmpegs_of(runner.pid))
-            assert await app.cancel(job.id) is State.LEASED
-            with pytest.raises(rota.JobCancelled):
-                await app.result(job, timeout_s=WAIT_S)
-            await _until(lambda: not _ffmpegs_of(runner.pid))
-            database = await app.database()
-
-            async def ended() -> list[str]:
-                rows = await database.fetch("SELECT state FROM rota.ended_jobs WHERE place <> 'worker'")
-                return [row["state"] for row in rows]
-
-            async with asyncio.timeout(WAIT_S):
-                while not (states := await ended()):
-                    await asyncio.sleep(0.05)
-            assert states == ["cancelled"]
-            assert [key async for key in folder_of(fabric.settings).keys("")] == ["uploads/film.mp4"]
-    nothing_runs(folder)
+    async with site_of(migrated_dsn, tmp_path / "fabric", film[1]) as site:
+        runner = await site.fabric.pool_runner(site.devices)
+        job = await site.app.enqueue("long", "CloudPool", tenant=ORG)
+        await _until(lambda: _ffmpegs_of(runner.pid))
+        assert await site.app.cancel(job.id) is State.LEASED
+        with pytest.raises(rota.JobCancelled):
+            await site.app.result(job, timeout_s=WAIT_S)
+        await _until(lambda: not _ffmpegs_of(runner.pid))
+        await _until(lambda: _count(site, 1))
+        assert [row[1] for row in await site.runner_jobs()] == ["cancelled"]
+        assert await site.keys() == ["uploads/film.mp4"]
 
 
 async def test_a_device_that_is_revoked_loses_its_session_and_the_job_is_tried_again_elsewhere(
     migrated_dsn: str, tmp_path: Path, film: tuple[Tools, Path]
 ) -> None:
-    folder = tmp_path / "fabric"
-    with fabric_of(migrated_dsn, folder) as fabric:
-        first = fabric.desktop("desk-1")
-        async with working(fabric, film[1]) as app:
-            job = await app.enqueue(
-                "cut", Cut("uploads/film.mp4", "films/out.mp4", "OrgRunner", slowly=True), tenant=ORG
-            )
-            await _until(lambda: _ffmpegs_of(first.pid))
-            (device,) = await asyncio.to_thread(_devices, fabric)
-            await asyncio.to_thread(fabric.said, "runner", "revoke", device)
-            await asyncio.to_thread(fabric.desktop, "desk-2")
-            assert (await app.result(job, timeout_s=WAIT_S))["key"] == "films/out.mp4"
-            (row,) = await (await app.store()).show(job.id)
-            assert row.tries == 2
-    nothing_runs(folder)
+    async with site_of(migrated_dsn, tmp_path / "fabric", film[1]) as site:
+        first = await site.fabric.desktop(site.devices, "desk-1")
+        job = await site.app.enqueue("long", "OrgRunner", tenant=ORG)
+        await _until(lambda: _ffmpegs_of(first.pid))
+        (device,) = await site.devices.devices(ORG)
+        await site.devices.revoke(device.device_id)
+        await site.fabric.desktop(site.devices, "desk-2")
+        assert await site.app.result(job, timeout_s=WAIT_S) == "films/out.mkv"
+        (row,) = await (await site.app.store()).show(job.id)
+        assert row.tries == 2
 
 
-def _devices(fabric: Fabric) -> list[str]:
-    return [line.split()[0] for line in fabric.said("runner", "list", "--org", ORG).splitlines() if "paired" in line]
+async def _count(site: Site, count: int) -> bool:
+    return len(await site.runner_jobs()) == count
 
 
 def _ffmpegs_of(pid: int) -> list[int]:
@@ -148,8 +156,10 @@ def _ffmpegs_of(pid: int) -> list[int]:
     return found
 
 
-async def _until(condition: object) -> None:
-    assert callable(condition)
+async def _until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.02)
+        while True:
+            found = condition()
+            if await found if isinstance(found, Awaitable) else found:
+                return
+            await asyncio.sleep(0.05)

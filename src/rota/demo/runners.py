@@ -229,7 +229,7 @@ class _Show:
         """Waits until ffmpeg is at work for all of them."""
 
         async def moves(job_id: JobId) -> bool:
-            return bool(((await self._row(job_id)).progress or {}).get("fraction"))
+            return '"fraction"' in str((await self._row(job_id)).progress)
 
         for job_id in jobs:
             await _until(partial(moves, job_id), timeout_s=TIMEOUT_S)

@@ -7,10 +7,10 @@ Spec: runners, "Gateway internal API (engine-facing)".
 """
 
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from rota.errors import (
     GatewayAbsent,
@@ -62,6 +62,12 @@ class OpAnswer(Struct, frozen=True, rename="camel"):
     error: OpError | None = None
 
 
+class Staging(Struct, frozen=True):
+    """A number of a staging key."""
+
+    n: Annotated[int, Meta(ge=0)]
+
+
 class Refusal(Struct, frozen=True):
     """Why the API did not do something."""
 
@@ -70,16 +76,20 @@ class Refusal(Struct, frozen=True):
     reason: str | None = None
 
 
-class _Wrapped(Struct, frozen=True):
-    error: Refusal
-
-
 def read_job(body: bytes) -> JobView:
     """A job.
 
     Raises: SessionError if it is none.
     """
     return _read(body, JobView)
+
+
+def read_staging(body: bytes) -> int:
+    """A number of a staging key.
+
+    Raises: SessionError if it is none.
+    """
+    return _read(body, Staging).n
 
 
 def read_answer(body: bytes) -> OpAnswer:

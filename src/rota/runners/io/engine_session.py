@@ -51,7 +51,6 @@ class Means:
     client: GatewayClient
     objects: ObjectStore
     outputs: Promoting
-    new_n: Callable[[], UUID]
     look_s: float = 1.0
 
 
@@ -145,8 +144,8 @@ class RunnerSession:
         kind = content_type or mimetypes.guess_type(path)[0] or CONTENT_TYPE
         job_id = UUID(self._job_id)
 
-        async def issue() -> tuple[UUID, Moved]:
-            n = self._means.new_n()
+        async def issue() -> tuple[int, Moved]:
+            n = await self._means.client.staging(self._job_id)
             url = await self._means.objects.mint_put(staging_key(job_id, n), content_type=kind)
             found = await self._op(
                 "publish", ops.PublishArgs(path=path, put_url=url, max_bytes=limit, content_type=kind), ops.Moved,
@@ -155,7 +154,7 @@ class RunnerSession:
             return n, Moved(found.bytes, found.sha256.lower())
 
         n, claimed = await _reissued(issue)
-        final = to or f"outputs/{self._job_id}/{n.int}/{PurePosixPath(path).name}"
+        final = to or f"outputs/{self._job_id}/{n}/{PurePosixPath(path).name}"
         judging = self._means.outputs.promote(job_id, n, to=final, expect=expect, bytes_max=limit, claimed=claimed)
         return await self._stirring(judging)
 

@@ -1,10 +1,8 @@
 """The engine that a program's settings describe."""
 
 import ssl
-import time
 
 from rota.errors import GatewayAbsent, SettingsError
-from rota.ids import uuid_v7s
 from rota.objects.io.from_settings import store_of
 from rota.runners.engine_answers import ABSENT_S
 from rota.runners.io.engine import Engine, EngineOptions
@@ -32,7 +30,6 @@ def engine_of(settings: Settings) -> Engine:
             GatewayClient(settings.gateway_url, token=settings.gateway_token, tls=_trusting(settings.gateway_ca)),
             objects,
             Promoting(objects, ffmpeg=settings.ffmpeg),
-            new_n=lambda: uuid_v7s(1, unix_us=time.time_ns() // 1000)[0],
         ),
         EngineOptions(wait_s=settings.gateway_wait_s),
     )

@@ -17,7 +17,7 @@ import msgspec
 from rota.errors import GatewayAway, JobNotFound, OpInFlight, SessionError
 from rota.io.clock import lease_clock
 from rota.io.log import redact
-from rota.runners.engine_answers import AGAIN_S, JobView, OpAnswer, read_answer, read_job, refused
+from rota.runners.engine_answers import AGAIN_S, JobView, OpAnswer, read_answer, read_job, read_staging, refused
 
 CONNECT_S: Final = 10.0
 ANSWER_S: Final = 30.0
@@ -71,6 +71,13 @@ class GatewayClient:
         """
         query = {} if wait_s <= 0 else {"wait": f"{wait_s}s"}
         return read_job(await self._insist("GET", f"/jobs/{job_id}", query=query, answer_s=wait_s + ANSWER_S))
+
+    async def staging(self, job_id: str) -> int:
+        """A number for `runner-staging/{jobId}/{n}` that nobody else gets; one whose answer was lost is not used.
+
+        Raises: JobNotFound.
+        """
+        return read_staging(await self._insist("POST", f"/jobs/{job_id}/staging"))
 
     async def cancel(self, job_id: str) -> None:
         """Cancels a job; one that has ended is let be."""

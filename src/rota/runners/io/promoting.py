@@ -4,13 +4,14 @@ import asyncio
 from pathlib import Path
 from uuid import UUID
 
-from rota.io.ffmpeg import find_tools
+from rota.io.ffmpeg import Tools, find_tools
 from rota.objects.keys import staging_key
 from rota.objects.store import ObjectStore
 from rota.runners.expectation import Media
 from rota.runners.io.tool_run import ToolRunner
 from rota.runners.io.verifier import Verifier
 from rota.runners.io.walls import find_walls
+from rota.runners.isolation import Isolation
 from rota.sessions import Moved, Published
 
 
@@ -32,7 +33,7 @@ class Promoting:
         self._tools: ToolRunner | None = None
 
     async def promote(
-        self, job_id: UUID, n: UUID, *, to: str, expect: object, bytes_max: int, claimed: Moved
+        self, job_id: UUID, n: int, *, to: str, expect: object, bytes_max: int, claimed: Moved
     ) -> Published:
         """Promotes one staged output.
 
@@ -48,7 +49,10 @@ class Promoting:
         if expect is not None and not isinstance(expect, Media):
             raise TypeError(f"expect is a rota.Media or None, and this is a {type(expect).__name__}")
         async with self._finding:
-            tools = self._tools = self._tools or await asyncio.to_thread(self._found)
+            tools = self._tools
+            if tools is None:
+                found, walls = await asyncio.to_thread(self._found)
+                tools = self._tools = ToolRunner(found, walls)
         promoted = await Verifier(self._objects, tools).promote(
             staging_key(job_id, n), to, bytes_max=bytes_max, expect=expect, sha256_hint=claimed.sha256
         )
@@ -60,6 +64,6 @@ class Promoting:
         if tools is not None:
             await tools.close()
 
-    def _found(self) -> ToolRunner:
+    def _found(self) -> tuple[Tools, Isolation]:
         found = find_tools(None if self._ffmpeg is None else str(self._ffmpeg))
-        return ToolRunner(found, find_walls(found.ffprobe))
+        return found, find_walls(found.ffprobe)
