@@ -644,9 +644,14 @@ class App:
             self._sessions = engine_of(self.settings)
         return self._sessions
 
-    def use_sessions(self, sessions: Sessions) -> None:
-        """Has sessions opened by something else than the gateway of the settings, as tests do; before the first."""
-        self._sessions = sessions
+    def use_sessions(self, sessions: Sessions | None) -> Sessions | None:
+        """Has sessions opened by something else than the gateway of the settings, as tests do. With None that one is
+        connected to anew when it is next needed.
+
+        Returns: what was used before; None if nothing was yet.
+        """
+        before, self._sessions = self._sessions, sessions
+        return before
 
     def session(
         self,

@@ -37,9 +37,11 @@ GUIDES: Final = sorted(ROOT.glob("docs/guide/*.md"))
 WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 """The pages whose shell blocks run what stands above them."""
 
-ELSEWHERE: Final = frozenset({"docs/guide/django.md", "docs/guide/exec-calls.md", "docs/guide/exec-servers.md"})
+ELSEWHERE: Final = frozenset(
+    {"docs/guide/django.md", "docs/guide/exec-calls.md", "docs/guide/exec-servers.md", "docs/guide/runners.md"}
+)
 """Guides that are tested elsewhere: one needs a project around it (`test_django.py`), two an exec server
-(`test_exec_jobs.py`, `test_exec_guide.py`)."""
+(`test_exec_jobs.py`, `test_exec_guide.py`), one a gateway and runners (`test_runners_whole.py`)."""
 
 COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0

@@ -20,6 +20,7 @@ from rota.runners.io.devices import Devices
 from rota.sessions import Target
 from tests.integration.programs import nothing_runs
 from tests.integration.runner_fabric import ORG, Fabric, fabric_of
+from tests.integration.test_readme import ROOT, blocks_of
 
 WAIT_S = 60.0
 """Generous: only a failing test waits that long."""
@@ -61,6 +62,7 @@ async def site_of(dsn: str, folder: Path, film: Path) -> AsyncIterator[Site]:
     with fabric_of(dsn, folder) as fabric:
         await folder_of(fabric.settings).write("uploads/film.mp4", film.read_bytes(), content_type="video/mp4")
         async with make_app(fabric.settings) as app:
+            app.job("cut_of_the_guide", lease_s=60)(_cut_of_the_guide())
             app.job("long", max_tries=3, lease_s=60, retry=rota.Fixed(0.1))(long)
             worker = app.worker()
             task = asyncio.create_task(worker.run())
@@ -70,6 +72,14 @@ async def site_of(dsn: str, folder: Path, film: Path) -> AsyncIterator[Site]:
                 worker.stop(now=True)
                 await task
     nothing_runs(folder)
+
+
+def _cut_of_the_guide() -> Callable[..., Any]:
+    """The handler that the guide shows."""
+    (program,) = [block.text for block in blocks_of(ROOT / "docs/guide/runners.md") if block.program is not None]
+    names: dict[str, Any] = {}
+    exec(program, names)
+    return names["cut"]  # type: ignore[no-any-return]
 
 
 async def long(ctx: rota.Context, target: Target) -> str:
@@ -95,11 +105,16 @@ async def test_the_pool_and_a_desktop_cut_films_that_are_verified_and_promoted(
             result = await app.result(job, timeout_s=WAIT_S)
             assert result["key"] == key
             assert result["source_s"] == 8.0
-        # Nothing is left of the sessions but their outputs, and both jobs have ended well.
-        assert await site.keys() == ["films/desk.mp4", "films/pool.mp4", "uploads/film.mp4"]
-        await _until(lambda: _count(site, 2))
-        assert await site.runner_jobs() == [
-            ("CloudPool", "done", "video.compile", ORG), ("OrgRunner", "done", "video.compile", ORG),
+        guided = await app.enqueue("cut_of_the_guide", "uploads/film.mp4")
+        assert await app.result(guided, timeout_s=WAIT_S) == f"films/{guided.id}.mp4"
+        # Nothing is left of the sessions but their outputs, and all jobs have ended well.
+        assert await site.keys() == [
+            f"films/{guided.id}.mp4", "films/desk.mp4", "films/pool.mp4", "uploads/film.mp4",
+        ]  # fmt: skip
+        await _until(lambda: _count(site, 3))
+        assert sorted(await site.runner_jobs()) == [
+            ("CloudPool", "done", "video.compile", ORG), ("CloudPool", "done", "video.compile", "default"),
+            ("OrgRunner", "done", "video.compile", ORG),
         ]  # fmt: skip
         out = tmp_path / "pool.mp4"
         out.write_bytes(b"".join([chunk async for chunk in site.store.read("films/pool.mp4")]))

@@ -24,6 +24,7 @@ from rota.sessions import Session, SessionAsk, SessionOptions, Sessions, Target,
 T = TypeVar("T")
 
 NOT_IN_A_CHILD: Final = "ctx.exec and its siblings do not reach a child process: use isolation='thread'."
+NO_SESSIONS_IN_A_CHILD: Final = "ctx.session does not reach a child process: give sessions to an async handler."
 ONLY_IN_A_THREAD: Final = "ctx.run_sync is for handlers in threads: `await ctx.run(…)` in an async one."
 
 FOLLOW_UPS_MAX: Final = 10_000
@@ -294,17 +295,11 @@ class Context:
         """
         host, job = self._host, self.job
         told: SessionOptions = {"priority": job.priority, **options}
-        return host.sessions().session(
-            SessionAsk(
-                job_type,
-                target,
-                tenant or job.tenant or org_of(target),
-                execution_id=str(job.id),
-                iteration=str(job.lease.epoch),
-                moved=lambda: _ignore(host.progressed(None)),
-                **told,
-            )  # fmt: skip
-        )
+        ask = SessionAsk(
+            job_type, target, tenant or job.tenant or org_of(target), execution_id=str(job.id),
+            iteration=str(job.lease.epoch), moved=lambda: _ignore(host.progressed(None)), **told,
+        )  # fmt: skip
+        return host.sessions().session(ask)
 
     def _call(self, service: str, args: Args, stdin: Stdin | None, options: Options) -> Call:
         host = self._host
