@@ -18,6 +18,7 @@ import pytest
 import rota
 from rota.io import migrate
 from rota.io.embedded import EmbeddedPostgres
+from rota.io.postgres import statement
 from tests.faults import test_twenty_thousand as whole
 from tests.faults.conftest import refuse_bugs
 from tests.faults.processes import until, workers
@@ -119,4 +120,5 @@ def test_twenty_thousand_jobs_on_bad_lines_each_end_once(postgres: EmbeddedPostg
     assert faults_of(runs, chaos.faults) == []
     with psycopg.connect(dsn) as conn:
         check_table(conn, added, runs)
-        assert conn.execute("SELECT rota.overlap_s()").fetchone() == (0,), "holders say that they overlapped"
+        overlap = statement("rota.queue.io.sql", "overlap.sql", "rota")
+        assert psycopg.RawCursor(conn).execute(overlap, [None]).fetchone() == (0,), "holders say that they overlapped"

@@ -38,10 +38,14 @@ WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 """The pages whose shell blocks run what stands above them."""
 
 ELSEWHERE: Final = frozenset(
-    {"docs/guide/django.md", "docs/guide/exec-calls.md", "docs/guide/exec-servers.md", "docs/guide/runners.md"}
-)
+    {
+        "docs/guide/argv-gate.md", "docs/guide/django.md", "docs/guide/exec-calls.md", "docs/guide/exec-servers.md",
+        "docs/guide/runners.md",
+    }
+)  # fmt: skip
 """Guides that are tested elsewhere: one needs a project around it (`test_django.py`), two an exec server
-(`test_exec_jobs.py`, `test_exec_guide.py`), one a gateway and runners (`test_runners_whole.py`)."""
+(`test_exec_jobs.py`, `test_exec_guide.py`), one a gateway and runners (`test_runners_whole.py`), one shows a command
+(`tests/runners/test_check_argv.py`)."""
 
 COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0
@@ -56,6 +60,7 @@ KNOWN_VARIABLES: Final = frozenset(
         "ROTA_DEV_PYTHON",
         "ROTA_DEV_REQUIRE",
         "ROTA_DEV_SEED",
+        "ROTA_DEV_FFMPEG",
     }
 )
 """Variables that are no settings."""

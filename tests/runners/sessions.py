@@ -1,12 +1,16 @@
-"""Sessions on disk for the tests of the argv gate: staged media, secrets beside them, and a listener nobody may call."""
+"""Sessions on disk for tests of the argv gate: staged media, secrets beside them, a listener that nobody may call."""
 
 import contextlib
-import shutil
+import functools
+import os
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from rota.errors import MediaError
+from rota.io.ffmpeg import find_tools
 
 SECRET = "s3cret-canary"
 
@@ -30,7 +34,19 @@ class Samples:
         path = self._folder / f"sample.{extension or 'bin'}"
         video = ["-f", "lavfi", "-i", "testsrc2=s=320x180:r=10:d=5"]
         audio = ["-f", "lavfi", "-i", "sine=frequency=440:duration=5"]
-        encode = ["-c:v", "libx264", "-preset", "ultrafast", "-g", "10", "-pix_fmt", "yuv420p", "-c:a", "aac", "-shortest"]
+        encode = [
+            "-c:v",
+            "libx264",
+            "-preset",
+            "ultrafast",
+            "-g",
+            "10",
+            "-pix_fmt",
+            "yuv420p",
+            "-c:a",
+            "aac",
+            "-shortest",
+        ]
         if extension in {"png", "jpg", "jpeg"}:
             self._run(*video, "-frames:v", "1", path)
         elif extension in {"wav", "mp3", "m4a", "aac", "flac", "opus", "ogg"}:
@@ -40,7 +56,9 @@ class Samples:
         elif extension == "mkv":
             font = self._folder / "attached.ttf"
             font.write_bytes(b"a font of the tests")
-            self._run(*video, *audio, "-attach", font, "-metadata:s:t", "mimetype=application/x-truetype-font", *encode, path)
+            self._run(
+                *video, *audio, "-attach", font, "-metadata:s:t", "mimetype=application/x-truetype-font", *encode, path
+            )
         elif extension in {"mp4", "mov", "ts"}:
             self._run(*video, *audio, *encode, path)
         else:
@@ -96,19 +114,35 @@ def listener() -> Iterator[tuple[int, list[bytes]]]:
         thread.join(10)
 
 
-def found_tools() -> list[tuple[str, Path, Path]]:
-    """The ffmpegs to run on: that of the media package or PATH, and Debian's 5.1 where it is installed."""
-    from rota.errors import MediaError
-    from rota.io.ffmpeg import _tools_of_package, find_tools
+@functools.cache
+def found_tools() -> tuple[tuple[str, Path, Path], ...]:
+    """The ffmpegs to run on: the one of the settings, PATH or the media package, and each folder in ROTA_DEV_FFMPEG.
 
-    tools: dict[Path, tuple[str, Path, Path]] = {}
+    Debian's 5.1 and a new one behave differently in many ways that matter here; name both where both are at hand.
+    """
+    folders = [Path(folder) for folder in os.environ.get("ROTA_DEV_FFMPEG", "").split(os.pathsep) if folder]
+    tools = {folder / "ffmpeg": folder / "ffprobe" for folder in folders}
     with contextlib.suppress(MediaError):
         first = find_tools()
-        tools[first.ffmpeg] = (first.source, first.ffmpeg, first.ffprobe)
-    packaged = _tools_of_package(Path("~/.cache/rota"))
-    if packaged is not None:
-        tools[packaged.ffmpeg] = ("package", packaged.ffmpeg, packaged.ffprobe)
+        tools[first.ffmpeg] = first.ffprobe
     debian = Path("/usr/bin/ffmpeg")
-    if debian.exists() and shutil.which("ffprobe"):
-        tools[debian] = ("debian", debian, debian.with_name("ffprobe"))
-    return list(tools.values())
+    if debian.exists():
+        tools[debian] = debian.with_name("ffprobe")
+    return tuple((str(ffmpeg), ffmpeg, ffprobe) for ffmpeg, ffprobe in tools.items())
+
+
+@functools.cache
+def can(ffmpeg: Path) -> frozenset[str]:
+    """The filters, encoders and decoders that a build has: small ones lack many."""
+    lists = [
+        subprocess.run([ffmpeg, "-hide_banner", option], check=True, capture_output=True, text=True).stdout
+        for option in ("-filters", "-encoders", "-decoders")
+    ]
+    return frozenset(words[1] for text in lists for words in map(str.split, text.splitlines()) if len(words) > 2)
+
+
+def run(program: Path, argv: Sequence[str], folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a compiled command as a runner does: in the session's folder, with an empty environment, without stdin."""
+    return subprocess.run(
+        [program, *argv], cwd=folder, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+    )

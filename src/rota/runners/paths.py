@@ -8,6 +8,7 @@ Invariant: what `session_path` returns joins below any folder without leaving it
 Spec: runners, "Media session ops and argv validation".
 """
 
+import re
 import unicodedata
 
 from rota.errors import PathNotAllowed
@@ -16,6 +17,8 @@ PATH_CHARACTERS_MAX = 1024
 COMPONENT_BYTES_MAX = 255
 """What Linux, macOS and Windows file systems hold in one name."""
 
+_ENCODED = re.compile(r"%(?:2e|2f|5c|00)", re.IGNORECASE)
+_ENVIRONMENT = re.compile(r"\$\{?[A-Z_]{2,}\}?/|%[A-Z_]{2,}%")
 _SLASH_LIKE = frozenset("\u2044\u2215\u29f5\u29f8\u29f9\ufe68\uff0f\uff3c")
 _TURNS_TEXT = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _DEVICES = frozenset(
@@ -42,8 +45,12 @@ def session_path(text: str) -> str:
         raise PathNotAllowed(f"the path is longer than {PATH_CHARACTERS_MAX} characters")
     for character in text:
         _check_character(character)
-    if text[0] in "/~":
+    if text[0] in "/~" or _ENVIRONMENT.match(text):
         raise PathNotAllowed("the path is not relative to the session")
+    if text[0] == "-":
+        raise PathNotAllowed("it begins with '-': write './-name'")
+    if _ENCODED.search(text):
+        raise PathNotAllowed("it holds an encoded dot, slash or NUL")
     components = [part for part in text.split("/") if part not in {"", "."}]
     if not components:
         raise PathNotAllowed("the path names the session's folder itself")

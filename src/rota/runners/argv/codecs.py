@@ -4,27 +4,26 @@ Taken from `ffmpeg -encoders` and `-decoders` of 5.1.9 and 8.1.2. Those that ope
 vaapi, v4l2 …) are left out, and librsvg, which may open what an SVG file names.
 """
 
-ENCODERS = frozenset(
-    """
+from rota.runners.argv.words import words
+
+ENCODERS = words("""
 a64multi a64multi5 aac ac3 ac3_fixed adpcm_adx adpcm_argo adpcm_ima_alp adpcm_ima_amv adpcm_ima_apm adpcm_ima_qt
 adpcm_ima_ssi adpcm_ima_wav adpcm_ima_ws adpcm_ms adpcm_swf adpcm_yamaha alac alias_pix amv apng aptx aptx_hd ass asv1
 asv2 avrp avui ayuv bitpacked bmp cfhd cinepak cljr comfortnoise dca dfpwm dnxhd dpx dvbsub dvdsub dvvideo dxv eac3
 exr ffv1 ffvhuff fits flac flashsv flashsv2 flv g722 g723_1 g726 g726le gif h261 h263 h263p hap hdr huffyuv jpeg2000
-jpegls libaom-av1 libcodec2 libfdk_aac libgsm libgsm_ms libjxl libmp3lame libopenjpeg libopus librav1e libshine
-libspeex libsvtav1 libtheora libtwolame libvorbis libvpx libvpx-vp9 libwebp libwebp_anim libx264 libx264rgb libx265
-libxvid ljpeg magicyuv mjpeg mlp mov_text mp2 mp2fixed mpeg1video mpeg2video mpeg4 msmpeg4 msmpeg4v2 msrle msvideo1
-nellymoser opus pam pbm pcm_alaw pcm_bluray pcm_dvd pcm_f32be pcm_f32le pcm_f64be pcm_f64le pcm_mulaw pcm_s16be
-pcm_s16be_planar pcm_s16le pcm_s16le_planar pcm_s24be pcm_s24daud pcm_s24le pcm_s24le_planar pcm_s32be pcm_s32le
-pcm_s32le_planar pcm_s64be pcm_s64le pcm_s8 pcm_s8_planar pcm_u16be pcm_u16le pcm_u24be pcm_u24le pcm_u32be pcm_u32le
-pcm_u8 pcm_vidc pcx pfm pgm pgmyuv phm png ppm prores prores_aw prores_ks qoi qtrle r10k r210 rawvideo real_144
-roq_dpcm roqvideo rpza rv10 rv20 s302m sbc sgi smc snow sonic sonicls speedhq srt ssa subrip sunrast svq1 targa text
-tiff truehd tta ttml utvideo v210 v308 v408 v410 vbn vc2 vorbis wavpack wbmp webvtt wmav1 wmav2 wmv1 wmv2 xbm xface
-xsub xwd y41p yuv4 zlib zmbv
-""".split()
-)
+jpegls libaom-av1 libcodec2 libfdk_aac libgsm libgsm_ms libjxl libmp3lame libopenjpeg libopenh264 libopus librav1e
+libshine libspeex libsvtav1 libtheora libtwolame libvorbis libvpx libvpx-vp9 libwebp libwebp_anim libx264 libx264rgb
+libx265 libxvid ljpeg magicyuv mjpeg mlp mov_text mp2 mp2fixed mpeg1video mpeg2video mpeg4 msmpeg4 msmpeg4v2 msrle
+msvideo1 nellymoser opus pam pbm pcm_alaw pcm_bluray pcm_dvd pcm_f32be pcm_f32le pcm_f64be pcm_f64le pcm_mulaw
+pcm_s16be pcm_s16be_planar pcm_s16le pcm_s16le_planar pcm_s24be pcm_s24daud pcm_s24le pcm_s24le_planar pcm_s32be
+pcm_s32le pcm_s32le_planar pcm_s64be pcm_s64le pcm_s8 pcm_s8_planar pcm_u16be pcm_u16le pcm_u24be pcm_u24le pcm_u32be
+pcm_u32le pcm_u8 pcm_vidc pcx pfm pgm pgmyuv phm png ppm prores prores_aw prores_ks qoi qtrle r10k r210 rawvideo
+real_144 roq_dpcm roqvideo rpza rv10 rv20 s302m sbc sgi smc snow sonic sonicls speedhq srt ssa subrip sunrast svq1
+targa text tiff truehd tta ttml utvideo v210 v308 v408 v410 vbn vc2 vorbis wavpack wbmp webvtt wmav1 wmav2 wmv1 wmv2
+xbm xface xsub xwd y41p yuv4 zlib zmbv
+""")
 
-DECODERS = frozenset(
-    """
+DECODERS = words("""
 012v 4xm 8bps 8svx_exp 8svx_fib aac aac_fixed aac_latm aasc ac3 ac3_fixed acelp.kelvin adpcm_4xm adpcm_adx adpcm_afc
 adpcm_agm adpcm_aica adpcm_argo adpcm_circus adpcm_ct adpcm_dtk adpcm_ea adpcm_ea_maxis_xa adpcm_ea_r1 adpcm_ea_r2
 adpcm_ea_r3 adpcm_ea_xas adpcm_ima_acorn adpcm_ima_alp adpcm_ima_amv adpcm_ima_apc adpcm_ima_apm adpcm_ima_cunning
@@ -60,5 +59,4 @@ ultimotion utvideo v210 v210x v308 v408 v410 vb vble vbn vc1 vc1image vcr1 vmdau
 vp5 vp6 vp6a vp6f vp7 vp8 vp9 vplayer vqavideo vqc vvc wady_dpcm wavarc wavesynth wavpack wbmp wcmv webp webvtt
 wmalossless wmapro wmav1 wmav2 wmavoice wmv1 wmv2 wmv3 wmv3image wnv1 ws_snd1 xan_dpcm xan_wc3 xan_wc4 xbin xbm xface
 xl xma1 xma2 xpm xsub xwd y41p ylc yop yuv4 zerocodec zlib zmbv
-""".split()
-)
+""")

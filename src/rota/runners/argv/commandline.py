@@ -88,8 +88,9 @@ def split_option(element: str) -> tuple[str, str]:
         raise ArgvNotAllowed("'--'", "write a name that begins with '-' as './-name'")
     if element.startswith("-/"):
         raise ArgvNotAllowed(repr(element[:60]), "options whose value is read from a file are not allowed")
-    name, colon, specifier = element[1:].partition(":")
-    if not _NAME.fullmatch(name) or not _SPECIFIER.fullmatch(specifier) or (colon and not specifier):
+    # An empty specifier (`-codec: copy`) means all streams, as none does.
+    name, _, specifier = element[1:].partition(":")
+    if not _NAME.fullmatch(name) or not _SPECIFIER.fullmatch(specifier):
         raise ArgvNotAllowed(repr(element[:60]), "this is no option that is known here")
     return name, specifier
 

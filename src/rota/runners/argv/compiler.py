@@ -1,8 +1,8 @@
 """The argv gate: a command line for ffmpeg or ffprobe becomes another one that can do less, or is refused.
 
-The gate is a compiler, not a filter. The command line is parsed into typed parts, every part is judged by tables of what
-is allowed, every path is resolved in the session, and a new command line is written from the parts. What is not
-understood is refused. Before every input and every output stand the protocols and the format that it may have.
+The gate is a compiler, not a filter. The command line is parsed into typed parts, every part is judged by tables of
+what is allowed, every path is resolved in the session, and a new command line is written from the parts. What is
+not understood is refused. Before every input and every output stand the protocols and the format that it may have.
 
 Spec: runners, "Media session ops and argv validation"; the op's error is `argv_not_allowed`.
 """
@@ -20,11 +20,17 @@ from rota.runners.argv.files import SessionFiles, Touched
 from rota.runners.argv.filters import compile_graph
 from rota.runners.argv.inputs import pinned_input
 from rota.runners.argv.options import INFORMATION
-from rota.runners.argv.outputs import beside, inside_format, pinned_output, written_pattern
+from rota.runners.argv.outputs import beside, pinned_output, written_pattern
 from rota.runners.argv.probe import compile_ffprobe
+from rota.runners.argv.tee import inside_format
 from rota.runners.argv.values import check_value
 
 Tool = Literal["ffmpeg", "ffprobe"]
+
+_FRAME_MODES = {
+    "0": "passthrough", "1": "cfr", "2": "vfr", "-1": "auto",
+    "passthrough": "passthrough", "cfr": "cfr", "vfr": "vfr", "auto": "auto",
+}  # fmt: skip
 
 FILES_MAX = 256
 """Inputs and outputs of one command: each is an open file."""
@@ -74,19 +80,32 @@ def _once(paths: list[str]) -> tuple[str, ...]:
 
 
 def _compile_ffmpeg(line: CommandLine, touched: Touched) -> list[str]:
-    if not line.inputs and not any(given.rule.value in {"graph_complex", "script_complex"} for given in line.everywhere):
+    if not line.inputs and not any(
+        given.rule.value in {"graph_complex", "script_complex"} for given in line.everywhere
+    ):
         raise ArgvNotAllowed("the command line", "there is no input")
     if len(line.inputs) + len(line.outputs) > FILES_MAX:
         raise ArgvNotAllowed("the command line", f"there are more than {FILES_MAX} inputs and outputs")
     out = ["-nostdin"]
+    frames: list[str] = []
     for given in line.everywhere:
-        if given.name != "stdin":
+        if given.name == "vsync":
+            frames = ["-fps_mode", _frame_mode(given)]
+        elif given.name != "stdin":
             out += _option(given, touched, codecs=ENCODERS, output="")
     for index, file in enumerate(line.inputs):
         out += _input(file, index, touched)
     for index, file in enumerate(line.outputs):
-        out += _output(file, index, touched)
+        out += [*frames, *_output(file, index, touched)]
     return out
+
+
+def _frame_mode(given: Given) -> str:
+    """ffmpeg 9 knows -vsync no more; -fps_mode is there since 5.1, and belongs to an output."""
+    mode = _FRAME_MODES.get(given.value or "")
+    if mode is None:
+        raise ArgvNotAllowed(f"-vsync {given.value}", "its value is passthrough, cfr, vfr or auto")
+    return mode
 
 
 def _input(file: File, index: int, touched: Touched) -> list[str]:
@@ -102,9 +121,7 @@ def _input(file: File, index: int, touched: Touched) -> list[str]:
     for given in file.options:
         if given.rule.value not in {"format", "pattern_type", "safe"}:
             out += _option(given, touched, codecs=DECODERS, output="")
-    pins, name = pinned_input(
-        file.name, argument=argument, wanted=wanted, pattern_type=pattern_type, touched=touched
-    )
+    pins, name = pinned_input(file.name, argument=argument, wanted=wanted, pattern_type=pattern_type, touched=touched)
     return [*out, *pins, "-i", name]
 
 
@@ -115,6 +132,9 @@ def _output(file: File, index: int, touched: Touched) -> list[str]:
     for given in file.options:
         if given.rule.value != "format":
             out += _option(given, touched, codecs=ENCODERS, output=name)
+    names = {given.name for given in file.options}
+    if "pass" in names and "passlogfile" not in names:
+        touched.write_pattern("-pass", "ffmpeg2pass", _pass_logs("ffmpeg2pass"))
     return [*out, *pins, name]
 
 
@@ -126,6 +146,8 @@ def _last(options: Sequence[Given], value: str) -> str | None:
 def _option(given: Given, touched: Touched, *, codecs: frozenset[str], output: str) -> list[str]:
     """Write one option anew."""
     name = given.name + (f":{given.specifier}" if given.specifier else "")
+    if given.name == "hwaccel" and given.value == "auto":
+        return []  # "auto" falls back to software, which is what there is without devices
     if given.value is None:
         return ["-no" + name if given.negated else "-" + name]
     kind = given.rule.value
@@ -141,9 +163,7 @@ def _option(given: Given, touched: Touched, *, codecs: frozenset[str], output: s
     return ["-" + name, _value(kind, given, given.value, touched, codecs=codecs, output=output)]
 
 
-def _value(  # noqa: PLR0912 - one branch for each kind of value
-    kind: str, given: Given, value: str, touched: Touched, *, codecs: frozenset[str], output: str
-) -> str:
+def _value(kind: str, given: Given, value: str, touched: Touched, *, codecs: frozenset[str], output: str) -> str:
     argument = given.argument
     if kind in {"graph", "graph_complex"}:
         return compile_graph(value, argument=argument, touched=touched)

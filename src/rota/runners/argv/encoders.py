@@ -11,6 +11,7 @@ from typing import Literal
 
 from rota.errors import ArgvNotAllowed
 from rota.runners.argv.files import Touched
+from rota.runners.argv.words import words
 
 _VALUE = re.compile(r"[\w.,+\-/*()| ]*")
 
@@ -24,50 +25,46 @@ class Parameters:
 
 
 _X264 = Parameters(
-    harmless=frozenset(
-        """
+    harmless=words("""
         8x8dct aq-mode aq-strength asm annexb aud alternative-transfer analyse avcintra-class avcintra-flavor b-adapt
         b-bias b-pyramid bff bframes bitrate bluray-compat cabac cabac-idc chroma-me chroma-qp-offset chromaloc
         colormatrix colorprim cplxblur cqm cqm4 cqm4i cqm4ic cqm4iy cqm4p cqm4pc cqm4py cqm8 cqm8i cqm8p crf crf-max
         crop-rect dct-decimate deadzone-inter deadzone-intra deblock direct direct-pred fake-interlaced fast-pskip
         filler filter force-cfr fps frame-packing fullrange input-csp interlaced intra-refresh ipratio keyint
-        keyint-min level lookahead-threads mastering-display cll mb-tree mbtree me me-range merange min-keyint mixed-refs
-        mvrange mvrange-thread nal-hrd nr nf no-deblock open-gop opencl-device overscan partitions pass pbratio
-        pic-struct preset profile psnr psy psy-rd pulldown qblur qcomp qp qpmax qpmin qpstep ratetol rc-lookahead ref
-        reference sar scenecut scenecut-bias scenecut-threshold slice-max-mbs slice-max-size slice-min-mbs slices
-        slices-max sliced-threads sps-id ssim stitchable subme subq sync-lookahead tff thread-input threads trellis
-        tune vbv-bufsize vbv-init vbv-maxrate vfr-input videoformat weightb weightp zones global-header deterministic
-        cpu-independent bframe-adaptive ip-factor pb-factor
-        """.split()
-    )
+        keyint-min level lookahead-threads mastering-display cll mb-tree mbtree me me-range merange min-keyint
+        mixed-refs mvrange mvrange-thread nal-hrd nr nf no-deblock open-gop opencl-device overscan partitions pass
+        pbratio pic-struct preset profile psnr psy psy-rd pulldown qblur qcomp qp qpmax qpmin qpstep ratetol
+        rc-lookahead ref reference sar scenecut scenecut-bias scenecut-threshold slice-max-mbs slice-max-size
+        slice-min-mbs slices slices-max sliced-threads sps-id ssim stitchable subme subq sync-lookahead tff
+        thread-input threads trellis tune vbv-bufsize vbv-init vbv-maxrate vfr-input videoformat weightb weightp zones
+        global-header deterministic cpu-independent bframe-adaptive ip-factor pb-factor
+        """)
     - {"opencl-device"},
     files={"stats": "write", "qpfile": "read", "cqmfile": "read", "dump-yuv": "write"},
 )
 
 _X265 = Parameters(
-    harmless=frozenset(
-        """
+    harmless=words("""
         allow-non-conformance amp analysis-load-reuse-level analysis-save-reuse-level annexb aq-mode aq-motion
-        aq-strength asm atc-sei aud b-adapt b-intra b-pyramid bframe-bias bframes bitrate cbqpoffs chromaloc cip
-        cll colormatrix colorprim constrained-intra const-vbv copy-pic cplxblur crf crf-max crf-min crop-rect crqpoffs csv-log-level ctu
-        cu-lossless cu-stats cutree deblock dhdr10-opt display-window dolby-vision-profile dup-threshold dynamic-rd
-        dynamic-refine early-skip eob eos fades fast-intra field fps frame-dup frame-threads frames gop-lookahead hash
-        hdr hdr-opt hdr10 hdr10-opt hevc-aq high-tier hist-scenecut hme hme-range hme-search hrd hrd-concat idr-recovery-sei
-        info input-depth interlace ipratio keyint lambda-file-none level level-idc limit-modes limit-refs limit-sao
-        limit-tu log-level lookahead-slices lookahead-threads lossless lowpass-dct master-display mastering-display max-ausize-factor
-        max-cll max-luma max-merge max-tu-size mcstf me merange min-cu-size min-keyint min-luma multi-pass-opt-analysis
-        multi-pass-opt-distortion multi-pass-opt-rps nalu-none nr-inter nr-intra open-gop opt-cu-delta-qp
-        opt-qp-pps opt-ref-list-length-pps output-depth overscan pass pbratio pme pmode pools preset profile
-        psnr psy-rd psy-rdoq pvf qblur qcomp qg-size qp qpmax qpmin qpstep radl range rc-grain rc-lookahead rd rdoq
-        rdoq-level rdpenalty rect ref refine-analysis-type refine-ctu-distortion refine-inter refine-intra refine-mv
-        repeat-headers rskip rskip-edge-threshold sao sao-non-deblock sar scale-factor scenecut scenecut-aware-qp
-        scenecut-bias selective-sao signhide single-sei skip-rd-refine slices slow-firstpass splitrd-skip ssim
-        ssim-rd strict-cbr strong-intra-smoothing sub-me subme svt tier temporal-layers temporal-mvp transfer tskip
-        tskip-fast tu-inter-depth tu-intra-depth tune uhd-bd vbv-bufsize vbv-end vbv-init vbv-live-multi-pass
-        vbv-maxrate video-signal-type-preset videoformat vui-hrd-info vui-timing-info wavefront weightb weightp wpp
-        zones numa-pools aq-bias-strength masking-strength
-        """.split()
-    )
+        aq-strength asm atc-sei aud b-adapt b-intra b-pyramid bframe-bias bframes bitrate cbqpoffs chromaloc cip cll
+        colormatrix colorprim constrained-intra const-vbv copy-pic cplxblur crf crf-max crf-min crop-rect crqpoffs
+        csv-log-level ctu cu-lossless cu-stats cutree deblock dhdr10-opt display-window dolby-vision-profile
+        dup-threshold dynamic-rd dynamic-refine early-skip eob eos fades fast-intra field fps frame-dup frame-threads
+        frames gop-lookahead hash hdr hdr-opt hdr10 hdr10-opt hevc-aq high-tier hist-scenecut hme hme-range hme-search
+        hrd hrd-concat idr-recovery-sei info input-depth interlace ipratio keyint lambda-file-none level level-idc
+        limit-modes limit-refs limit-sao limit-tu log-level lookahead-slices lookahead-threads lossless lowpass-dct
+        master-display mastering-display max-ausize-factor max-cll max-luma max-merge max-tu-size mcstf me merange
+        min-cu-size min-keyint min-luma multi-pass-opt-analysis multi-pass-opt-distortion multi-pass-opt-rps nalu-none
+        nr-inter nr-intra open-gop opt-cu-delta-qp opt-qp-pps opt-ref-list-length-pps output-depth overscan pass
+        pbratio pme pmode pools preset profile psnr psy-rd psy-rdoq pvf qblur qcomp qg-size qp qpmax qpmin qpstep radl
+        range rc-grain rc-lookahead rd rdoq rdoq-level rdpenalty rect ref refine-analysis-type refine-ctu-distortion
+        refine-inter refine-intra refine-mv repeat-headers rskip rskip-edge-threshold sao sao-non-deblock sar
+        scale-factor scenecut scenecut-aware-qp scenecut-bias selective-sao signhide single-sei skip-rd-refine slices
+        slow-firstpass splitrd-skip ssim ssim-rd strict-cbr strong-intra-smoothing sub-me subme svt tier
+        temporal-layers temporal-mvp transfer tskip tskip-fast tu-inter-depth tu-intra-depth tune uhd-bd vbv-bufsize
+        vbv-end vbv-init vbv-live-multi-pass vbv-maxrate video-signal-type-preset videoformat vui-hrd-info
+        vui-timing-info wavefront weightb weightp wpp zones numa-pools aq-bias-strength masking-strength
+        """)
     - {"lambda-file-none", "nalu-none"},
     files={
         "stats": "write",
@@ -89,51 +86,46 @@ _X265 = Parameters(
 _X265_WORDS = {"scaling-list": frozenset({"off", "default"})}
 
 _SVTAV1 = Parameters(
-    harmless=frozenset(
-        """
+    harmless=words("""
         adaptive-quantization aq-mode asm avif bias-pct buf-initial-sz buf-optimal-sz buf-sz chroma-sample-position
         color-primaries color-range content-light crf enable-cdef enable-dg enable-dlf enable-force-key-frames
         enable-hdr enable-mfmv enable-overlays enable-qm enable-restoration enable-stat-report enable-tf enable-tpl-la
-        enable-variance-boost fast-decode film-grain film-grain-denoise frame-luma-bias gop-constraint-rc hierarchical-levels
-        input-depth irefresh-type keyint level level-of-parallelism lookahead lossless lp luminance-qp-bias
-        mastering-display matrix-coefficients max-qp max-tx-size maxsection-pct mbr-overshoot-pct min-qp minsection-pct mrp-level
-        no-progress overshoot-pct pin pred-struct preset profile psy-rd qm-max qm-min qp qp-scale-compress-strength
-        rc recode-loop resize-denom resize-kf-denom resize-mode s-frame scd scm sframe-dist sframe-mode sharpness
-        sharp-tx ss startup-mg-size superres-denom superres-kf-denom superres-kf-qthres superres-mode superres-qthres
-        tbr temporal-filtering-strength tf-strength tile-columns tile-rows transfer-characteristics tune undershoot-pct
-        unpin use-fixed-qindex-offsets variance-boost-curve variance-boost-strength variance-octile vbr-bias-pct
-        """.split()
-    ),
+        enable-variance-boost fast-decode film-grain film-grain-denoise frame-luma-bias gop-constraint-rc
+        hierarchical-levels input-depth irefresh-type keyint level level-of-parallelism lookahead lossless lp
+        luminance-qp-bias mastering-display matrix-coefficients max-qp max-tx-size maxsection-pct mbr-overshoot-pct
+        min-qp minsection-pct mrp-level no-progress overshoot-pct pin pred-struct preset profile psy-rd qm-max qm-min
+        qp qp-scale-compress-strength rc recode-loop resize-denom resize-kf-denom resize-mode s-frame scd scm
+        sframe-dist sframe-mode sharpness sharp-tx ss startup-mg-size superres-denom superres-kf-denom
+        superres-kf-qthres superres-mode superres-qthres tbr temporal-filtering-strength tf-strength tile-columns
+        tile-rows transfer-characteristics tune undershoot-pct unpin use-fixed-qindex-offsets variance-boost-curve
+        variance-boost-strength variance-octile vbr-bias-pct
+        """),
     files={"stats": "write"},
 )
 
 _AOM = Parameters(
-    harmless=frozenset(
-        """
+    harmless=words("""
         ab-partitions aq-mode arnr-maxframes arnr-strength auto-alt-ref bias-pct buf-initial-sz buf-optimal-sz buf-sz
         cdf-update-mode chroma-subsampling-x chroma-subsampling-y color-primaries color-range cpu-used cq-level
-        deltaq-mode deltaq-strength denoise-block-size denoise-noise-level disable-trellis-quant drop-frame enable-cdef
-        enable-chroma-deltaq enable-dnl-denoising enable-fwd-kf enable-keyframe-filtering enable-qm enable-rect-partitions
-        enable-restoration enable-tpl-model end-usage error-resilient fp-mt frame-parallel gf-cbr-boost
-        intra-default-tx-only kf-max-dist kf-min-dist lag-in-frames loopfilter-sharpness lossless matrix-coefficients
-        max-gf-interval max-intra-rate max-partition-size max-q min-gf-interval min-partition-size min-q
-        monochrome noise-sensitivity overshoot-pct passes profile qm-max qm-min quant-b-adapt resize-denominator
+        deltaq-mode deltaq-strength denoise-block-size denoise-noise-level disable-trellis-quant drop-frame
+        enable-cdef enable-chroma-deltaq enable-dnl-denoising enable-fwd-kf enable-keyframe-filtering enable-qm
+        enable-rect-partitions enable-restoration enable-tpl-model end-usage error-resilient fp-mt frame-parallel
+        gf-cbr-boost intra-default-tx-only kf-max-dist kf-min-dist lag-in-frames loopfilter-sharpness lossless
+        matrix-coefficients max-gf-interval max-intra-rate max-partition-size max-q min-gf-interval min-partition-size
+        min-q monochrome noise-sensitivity overshoot-pct passes profile qm-max qm-min quant-b-adapt resize-denominator
         resize-kf-denominator resize-mode row-mt sb-size sharpness static-thresh superres-denominator superres-mode
         target-bitrate target-seq-level-idx threads tile-columns tile-rows transfer-characteristics tune tune-content
         undershoot-pct use-16bit-internal
-        """.split()
-    ),
+        """),
     files={},
 )
 
 _RAV1E = Parameters(
-    harmless=frozenset(
-        """
+    harmless=words("""
         bitrate content_light height key_frame_interval low_latency mastering_display matrix min_key_frame_interval
         min_quantizer primaries quantizer range rdo_lookahead_frames reservoir_frame_delay speed threads tile_cols
         tile_rows tiles transfer tune width
-        """.split()
-    ),
+        """),
     files={},
 )
 

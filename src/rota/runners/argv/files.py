@@ -146,7 +146,7 @@ class Touched:
             raise ArgvNotAllowed(argument, f"there is no folder {_short(path)} in the session")
         for name in self.files.paths():
             if name.startswith(path + "/"):
-                self.reads.append(self.resolve(argument, name)[0])
+                self.reads.append(self.resolve(argument, "./" + name)[0])
         return path
 
     def write(self, argument: str, text: str) -> str:
@@ -176,7 +176,7 @@ class Touched:
         whole = (re.escape(folder + "/") if folder else "") + pattern
         for name in self.files.paths():
             if re.fullmatch(whole, name):
-                self.resolve(argument, name)
+                self.resolve(argument, "./" + name)
         self.patterns.append(whole)
         self.made.append(path)
         return path
@@ -213,7 +213,7 @@ class Touched:
         try:
             if posixpath.isabs(target):
                 raise PathNotAllowed("it is absolute")
-            return session_path(joined)
+            return session_path("./" + joined if not joined.startswith("..") else joined)
         except PathNotAllowed as error:
             raise ArgvNotAllowed(argument, f"{_short(at)} is a link that leads outside: {error}") from None
 

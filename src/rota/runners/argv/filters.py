@@ -26,9 +26,7 @@ def _paragraphs(table: str) -> Mapping[str, frozenset[str]]:
     return {words[0]: frozenset(words[1:]) for words in map(str.split, rows)}
 
 
-OPTIONS: Mapping[str, frozenset[str]] = {**_paragraphs(filters_video.TABLE), **_paragraphs(filters_audio.TABLE)} | {
-    "libvmaf": frozenset("eof_action feature log_fmt log_path model n_subsample n_threads pool repeatlast shortest".split())
-}
+OPTIONS: Mapping[str, frozenset[str]] = {**_paragraphs(filters_video.TABLE), **_paragraphs(filters_audio.TABLE)}
 
 GENERIC = frozenset({"enable", "threads"})
 """What libavfilter gives every filter; one that has no timeline refuses `enable` itself."""
@@ -136,6 +134,7 @@ _DEFAULT_FILES: Mapping[str, tuple[str, str]] = {
 }
 
 _FONT = re.compile(r"[\w ,.&'+-]+(?::(?:style|weight|slant|width)=[\w ]+|:(?:bold|italic|oblique|medium|light))*")
+_FLAGS = re.compile(r"\[(?:enter|leave|expr)(?:\+(?:enter|leave|expr))*\]")
 _DELIMITERS = " \f\t\n\r,;"
 _TEXT_COMMANDS_REFUSED = frozenset({"reinit"}) | {
     name for filter_name, roles in ROLES.items() for name in (*roles, *_ALIASES.get(filter_name, {}))
@@ -170,7 +169,9 @@ def _compile_filter(each: Filter, argument: str, touched: Touched) -> Filter:
     for option in each.options:
         if option.key is None:
             if named:
-                raise ArgvNotAllowed(where, f"the value {option.value[:40]!r} has no name and stands after one that has")
+                raise ArgvNotAllowed(
+                    where, f"the value {option.value[:40]!r} has no name and stands after one that has"
+                )
             continue
         named = True
         if option.key not in known and option.key not in GENERIC:
@@ -186,7 +187,8 @@ def _compile_filter(each: Filter, argument: str, touched: Touched) -> Filter:
             out.append(Option(key, judged))
     if each.name in _DEFAULT_FILES and _DEFAULT_FILES[each.name][0] not in {key for key, _ in options}:
         key, default = _DEFAULT_FILES[each.name]
-        out.append(Option(key, "./" + touched.resolve(f"{where}, option {key}", default)[0]))
+        judged = _JUDGES[ROLES[each.name][key]](f"{where}, option {key}", default, touched)
+        out.append(Option(key, judged or default))
     if each.name in {"movie", "amovie"}:
         out = _pin_movie(out, where, touched)
     return replace(each, options=tuple(out))
@@ -283,18 +285,20 @@ def _check_commands(where: str, text: str) -> None:
 def _check_command(where: str, cursor: Cursor) -> None:
     while cursor.next and cursor.next in " \f\t\n\r,":
         cursor.at += 1
-    if cursor.next == "[":
-        take(cursor, "]")
-        cursor.at += 1
+    flags = _FLAGS.match(cursor.text, cursor.at)
+    if flags:
+        cursor.at = flags.end()
     if not cursor.next or cursor.next == ";":
         return
     cursor.skip_blanks()
-    take(cursor, _DELIMITERS)
+    target = take(cursor, _DELIMITERS)
+    if target.startswith("["):
+        raise ArgvNotAllowed(where, f"the flags of a command cannot be read: {target[:40]!r}")
     cursor.skip_blanks()
     command = take(cursor, _DELIMITERS)
     cursor.skip_blanks()
     take(cursor, ",;")
-    if not re.fullmatch(r"[A-Za-z]\w*", command) or command in _TEXT_COMMANDS_REFUSED:
+    if not re.fullmatch(r"[A-Za-z]\w*", command, re.ASCII) or command in _TEXT_COMMANDS_REFUSED:
         raise ArgvNotAllowed(where, f"the command {command[:40]!r} is not allowed")
 
 

@@ -1,12 +1,14 @@
 """The audio filters that a graph may use, and the options of each; data only.
 
-Taken from `ffmpeg -h filter=NAME` of 5.1.9 and 8.1.2. Filters that run code, talk to devices or to a network are left
-out, and with them their names: what is not here is refused. Which options name files is said in `filters.py`.
+Taken from `ffmpeg -h filter=NAME` of 5.1.9, 8.1.2 and 9.0.2. Filters that run code, talk to devices or to a network
+are left out, and with them their names: what is not here is refused. Which options name files is said in
+`filters.py`.
 """
 
 # One filter a paragraph: its name, then its options. A line that is indented goes on.
 TABLE = """
 aap delta mu order out_mode precision projection
+abench action
 acompressor attack detection knee level_in level_sc link makeup mix mode ratio release threshold
 acontrast contrast
 acopy

@@ -1,7 +1,8 @@
 """The video filters that a graph may use, and the options of each; data only.
 
-Taken from `ffmpeg -h filter=NAME` of 5.1.9 and 8.1.2. Filters that run code, talk to devices or to a network are left
-out, and with them their names: what is not here is refused. Which options name files is said in `filters.py`.
+Taken from `ffmpeg -h filter=NAME` of 5.1.9, 8.1.2 and 9.0.2. Filters that run code, talk to devices or to a network
+are left out, and with them their names: what is not here is refused. Which options name files is said in
+`filters.py`.
 """
 
 # One filter a paragraph: its name, then its options. A line that is indented goes on.
@@ -24,6 +25,7 @@ avgblur planes sizeX sizeY
 avsynctest a ag amplitude bg c cycle d delay dl duration fg fr framerate p period s samplerate size sr
 backgroundkey blend similarity threshold
 bbox min_val
+bench action
 bilateral planes sigmaR sigmaS
 bitplanenoise bitplane filter
 blackdetect alpha black_min_duration d pic_th picture_black_ratio_th pix_th pixel_black_th
@@ -91,9 +93,10 @@ doubleweave first_field
 drawbox box_source c color h height replace t thickness w width x y
 drawgraph bg fg1 fg2 fg3 fg4 m1 m2 m3 m4 max min mode r rate s size slide
 drawgrid c color h height replace t thickness w width x y
-drawtext alpha basetime bordercolor borderw box boxborderw boxcolor expansion fix_bounds font fontcolor
+drawtext alpha basetime bordercolor borderw box boxborderw boxcolor boxh boxw expansion fix_bounds font fontcolor
     fontcolor_expr fontfile fontsize ft_load_flags line_spacing r rate reload shadowcolor shadowx shadowy
-    start_number tabsize tc24hmax text text_shaping text_source textfile timecode timecode_rate x y
+    start_number tabsize tc24hmax text text_align text_shaping text_source textfile timecode timecode_rate x y
+    y_align
 edgedetect high low mode planes
 elbg codebook_length l n nb_steps pal8 s seed use_alpha
 entropy mode
@@ -155,6 +158,7 @@ kirsch delta planes scale
 lagfun decay planes
 latency
 lenscorrection cx cy fc i k1 k2
+libvmaf eof_action feature log_fmt log_path model n_subsample n_threads pool repeatlast shortest ts_sync_mode
 life death_color f filename life_color mold mold_color r random_fill_ratio random_seed rate ratio rule s seed size
     stitch
 limitdiff elasticity planes reference threshold
@@ -240,13 +244,13 @@ sab chroma_pre_filter_radius chroma_radius chroma_strength cpfr cr cs lpfr lr ls
 scale alphablend dst_format dst_h_chr_pos dst_range dst_v_chr_pos dsth dstw eof_action eval flags force_divisible_by
     force_original_aspect_ratio gamma h height in_chroma_loc in_color_matrix in_h_chr_pos in_primaries in_range
     in_transfer in_v_chr_pos intent interl out_chroma_loc out_color_matrix out_h_chr_pos out_primaries out_range
-    out_transfer out_v_chr_pos param0 param1 repeatlast reset_sar s shortest size src_format src_h_chr_pos src_range
-    src_v_chr_pos srch srcw sws_dither sws_flags threads ts_sync_mode w width
+    out_transfer out_v_chr_pos param0 param1 repeatlast reset_sar s scaler scaler_sub shortest size src_format
+    src_h_chr_pos src_range src_v_chr_pos srch srcw sws_backends sws_dither sws_flags threads ts_sync_mode w width
 scale2ref alphablend dst_format dst_h_chr_pos dst_range dst_v_chr_pos dsth dstw eval flags force_divisible_by
     force_original_aspect_ratio gamma h height in_chroma_loc in_color_matrix in_h_chr_pos in_primaries in_range
     in_transfer in_v_chr_pos intent interl out_chroma_loc out_color_matrix out_h_chr_pos out_primaries out_range
-    out_transfer out_v_chr_pos param0 param1 reset_sar s size src_format src_h_chr_pos src_range src_v_chr_pos srch
-    srcw sws_dither sws_flags threads w width
+    out_transfer out_v_chr_pos param0 param1 reset_sar s scaler scaler_sub size src_format src_h_chr_pos src_range
+    src_v_chr_pos srch srcw sws_backends sws_dither sws_flags threads w width
 scdet s sc_pass t threshold
 scharr delta planes scale
 scroll h horizontal hpos v vertical vpos
@@ -299,7 +303,7 @@ ssim360 compute_chroma default_heatmap_height default_heatmap_width eof_action f
     main_pad main_projection main_stereo ref_pad ref_projection ref_stereo repeatlast shortest stats_file
     ts_sync_mode use_tape
 stereo3d in out
-subtitles alpha charenc f filename fontsdir force_style original_size si stream_index
+subtitles alpha charenc f filename fontsdir force_style original_size shaping si stream_index wrap_unicode
 super2xsai
 swaprect h w x1 x2 y1 y2
 swapuv
@@ -337,7 +341,7 @@ vectorscope b bgopacity c colorspace e envelope f flags g graticule h hthreshold
 vflip
 vfrdet
 vibrance alternate bbal blum gbal glum intensity rbal rlum
-vidstabdetect accuracy mincontrast result shakiness show stepsize tripod
+vidstabdetect accuracy fileformat mincontrast result shakiness show stepsize tripod
 vidstabtransform crop debug input interpol invert maxangle maxshift optalgo optzoom relative smoothing tripod zoom
     zoomspeed
 vif eof_action repeatlast shortest ts_sync_mode

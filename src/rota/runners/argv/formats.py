@@ -8,6 +8,8 @@ write more, and their options are judged one by one.
 
 from collections.abc import Mapping
 
+from rota.runners.argv.words import words
+
 _CONTAINERS = """
 aac ac3 ac4 adx aiff amr amrnb amrwb ape apng asf ass au av1 avi caf dirac dnxhd dts dtshd dv dvbsub eac3 evc ffmetadata
 flac flv g722 gif gxf h261 h263 h264 hevc iamf ico ilbc ivf jacosub loas lrc m4v matroska microdvd mjpeg mlp mov mp3 mpc
@@ -26,7 +28,7 @@ pfm_pipe pgm_pipe pgmyuv_pipe png_pipe ppm_pipe psd_pipe qoi_pipe sgi_pipe sunra
 xpm_pipe xwd_pipe image2pipe
 """
 
-DEMUXERS = frozenset(_CONTAINERS.split()) | frozenset(_RAW.split()) | frozenset(_STILLS.split())
+DEMUXERS = words(_CONTAINERS) | words(_RAW) | words(_STILLS)
 
 DEMUXER_NAMES: Mapping[str, str] = {
     "matroska,webm": "matroska", "mkv": "matroska", "webm": "matroska",
@@ -34,13 +36,17 @@ DEMUXER_NAMES: Mapping[str, str] = {
 }  # fmt: skip
 """Other names that ffmpeg knows a demuxer by."""
 
-PROBED = ",".join(sorted(frozenset(_CONTAINERS.split()) | frozenset(_STILLS.split()) - {"image2pipe"}))
+PROBED = ",".join(sorted(words(_CONTAINERS) | words(_STILLS) - {"image2pipe"}))
 """What an input may turn out to be that ffmpeg itself has to look at: all but raw formats, which nothing shows."""
 
-SUBTITLES = frozenset("ass jacosub lrc microdvd mpl2 pjs sami srt stl subviewer subviewer1 vplayer webvtt scc".split())
+SUBTITLES = words(
+    """
+    ass jacosub lrc microdvd mpl2 pjs sami srt stl subviewer subviewer1 vplayer webvtt scc
+    """
+)
 
 _EXTENSIONS = """
-mov mov mp4 m4a m4b m4v 3gp 3g2 mj2 f4v qt avif heic heif ismv
+mov mov m4s mp4 m4a m4b m4v 3gp 3g2 mj2 f4v qt avif heic heif ismv
 matroska mkv mka mks webm mk3d weba
 mpegts ts m2ts mts m2t tp
 mpeg mpg vob mpeg
@@ -110,16 +116,14 @@ def _by_extension(table: str) -> Mapping[str, str]:
 
 DEMUXER_OF_EXTENSION = _by_extension(_EXTENSIONS)
 
-MUXERS = frozenset(
-    """
-    3g2 3gp ac3 ac4 adts adx aiff alaw amr apng asf asf_stream ass ast au avi avif caf crc dirac dnxhd dts dv dvd eac3 f32be f32le
-    f4v f64be f64le ffmetadata flac flv framecrc framehash framemd5 g722 gif gxf h261 h263 h264 hash hevc ico ilbc ipod
-    ismv ivf jacosub latm lrc m4v matroska md5 microdvd mjpeg mlp mov mp2 mp3 mp4 mpeg mpeg1video mpeg2video mpegts
-    mulaw mxf mxf_d10 mxf_opatom null nut obu oga ogg ogv oma opus psp rawvideo rm s16be s16le s24be s24le s32be s32le
-    s8 sbc scc sox spdif spx srt streamhash sup svcd swf truehd tta ttml u16be u16le u24be u24le u32be u32le u8 vc1 vcd
-    vob voc vvc w64 wav webm webp webvtt wtv wv yuv4mpegpipe data
-    """.split()
-)
+MUXERS = words("""
+    3g2 3gp ac3 ac4 adts adx aiff alaw amr apng asf asf_stream ass ast au avi avif caf crc dirac dnxhd dts dv dvd eac3
+    f32be f32le f4v f64be f64le ffmetadata flac flv framecrc framehash framemd5 g722 gif gxf h261 h263 h264 hash hevc
+    ico ilbc ipod ismv ivf jacosub latm lrc m4v matroska md5 microdvd mjpeg mlp mov mp2 mp3 mp4 mpeg mpeg1video
+    mpeg2video mpegts mulaw mxf mxf_d10 mxf_opatom null nut obu oga ogg ogv oma opus psp rawvideo rm s16be s16le s24be
+    s24le s32be s32le s8 sbc scc sox spdif spx srt streamhash sup svcd swf truehd tta ttml u16be u16le u24be u24le
+    u32be u32le u8 vc1 vcd vob voc vvc w64 wav webm webp webvtt wtv wv yuv4mpegpipe data
+    """)
 
 MUXER_OF_EXTENSION = _by_extension("""
 mp4 mp4
@@ -189,21 +193,21 @@ wtv wtv
 """)
 """The muxer that ffmpeg itself chooses for a name; `image2` also takes every image whose name holds a number."""
 
-STILL_EXTENSIONS = frozenset(
-    "bmp dpx exr gif jls jpeg jpg jxl ljpg pam pbm pcx pfm pgm pgmyuv png ppm sgi tga tif tiff jp2 j2c j2k xwd sun ras webp qoi avif hdr"
-    .split()
+STILL_EXTENSIONS = words(
+    """
+    bmp dpx exr gif jls jpeg jpg jxl ljpg pam pbm pcx pfm pgm pgmyuv png ppm sgi tga tif tiff jp2 j2c j2k xwd sun ras
+    webp qoi avif hdr
+    """
 )  # fmt: skip
 
-BITSTREAM_FILTERS = frozenset(
-    """
-    aac_adtstoasc av1_frame_merge av1_frame_split av1_metadata chomp dca_core dovi_rpu dts2pts dump_extra dv_error_marker
-    eac3_core evc_frame_merge extract_extradata filter_units h264_metadata h264_mp4toannexb h264_redundant_pps
-    hapqa_extract hevc_metadata hevc_mp4toannexb imxdump media100_to_mjpegb mjpeg2jpeg mjpegadump mp3decomp
-    mpeg2_metadata mpeg4_unpack_bframes mov2textsub noise null opus_metadata pcm_rechunk pgs_frame_merge prores_metadata
-    remove_extra setts showinfo text2movsub trace_headers truehd_core vp9_metadata vp9_raw_reorder vp9_superframe
-    vp9_superframe_split vvc_metadata vvc_mp4toannexb
-    """.split()
-)
+BITSTREAM_FILTERS = words("""
+    aac_adtstoasc av1_frame_merge av1_frame_split av1_metadata chomp dca_core dovi_rpu dts2pts dump_extra
+    dv_error_marker eac3_core evc_frame_merge extract_extradata filter_units h264_metadata h264_mp4toannexb
+    h264_redundant_pps hapqa_extract hevc_metadata hevc_mp4toannexb imxdump media100_to_mjpegb mjpeg2jpeg mjpegadump
+    mp3decomp mpeg2_metadata mpeg4_unpack_bframes mov2textsub noise null opus_metadata pcm_rechunk pgs_frame_merge
+    prores_metadata remove_extra setts showinfo text2movsub trace_headers truehd_core vp9_metadata vp9_raw_reorder
+    vp9_superframe vp9_superframe_split vvc_metadata vvc_mp4toannexb
+    """)
 
 
 def extension(path: str) -> str:

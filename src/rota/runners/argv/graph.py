@@ -1,8 +1,9 @@
 """Filtergraphs: read as libavfilter reads them, and written again in one spelling.
 
-A graph takes quotes and backslashes off once, each filter's arguments a second time; names of filters and of options may
-be hidden in both (`mo\\vie`, `te\\xtfile`), so nothing is judged before both are off. What is written has every special
-character escaped and nothing quoted: it reads back as the same graph, which makes compiling idempotent.
+A graph takes quotes and backslashes off once, each filter's arguments a second time; names of filters and of
+options may be hidden in both (`mo\\vie`, `te\\xtfile`), so nothing is judged before both are off. What is written
+has every special character escaped and nothing quoted: it reads back as the same graph, which makes compiling
+idempotent.
 """
 
 import re
@@ -17,6 +18,7 @@ FILTERS_MAX = 2000
 _SCALER_FLAGS = re.compile(r"sws_flags=([\w+:=.\-]*);")
 _LABEL = re.compile(r"[^\[\]\\',;=\x00-\x1f\x7f]+")
 _KEY = re.compile(rf"[{WHITESPACE}]*([A-Za-z0-9_./-]*)[{WHITESPACE}]*=")
+_NAME = re.compile(r"\w+", re.ASCII)
 _INSTANCE = re.compile(r"[\w.-]*")
 
 
@@ -118,10 +120,12 @@ def parse_options(text: str) -> tuple[Option, ...]:
 def _filter(cursor: Cursor, argument: str) -> Filter:
     inputs = _labels(cursor, argument)
     name, at, instance = take(cursor, "=,;[").partition("@")
-    if not name:
-        raise ArgvNotAllowed(argument, "the graph holds a filter without a name")
+    if not _NAME.fullmatch(name):
+        raise ArgvNotAllowed(argument, f"the graph holds a filter without a name that can be read: {name[:40]!r}")
     if not _INSTANCE.fullmatch(instance):
-        raise ArgvNotAllowed(argument, f"the graph names an instance {instance!r}: letters, digits, '_', '.' and '-' only")
+        raise ArgvNotAllowed(
+            argument, f"the graph names an instance {instance!r}: letters, digits, '_', '.' and '-' only"
+        )
     options: tuple[Option, ...] = ()
     if cursor.next == "=":
         cursor.at += 1

@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 
 from rota.errors import ArgvNotAllowed
-from rota.runners.argv.filters import compile_graph
 from rota.runners.argv.files import Touched
+from rota.runners.argv.filters import compile_graph
 from rota.runners.argv.formats import DEMUXER_NAMES, DEMUXERS, PROBED, STILL_EXTENSIONS, extension
 from rota.runners.argv.lists import check_list
-from rota.runners.argv.sniff import demuxer_of
+from rota.runners.argv.playlists import joined_segments
+from rota.runners.argv.sniff import demuxer_of, is_playlist
 
 PROTOCOLS = ("-protocol_whitelist", "file,pipe")
 
@@ -53,8 +54,11 @@ def pinned_input(
 
 def _one_file(name: str, *, argument: str, wanted: str | None, touched: Touched) -> tuple[list[str], str]:
     path, entry = touched.read(argument, name, exists=False)
-    if entry is not None and entry.kind == "folder":
-        raise ArgvNotAllowed(argument, f"{path!r} is a folder")
+    if wanted in {None, "hls"} and extension(path) in {"m3u8", "m3u"} and is_playlist(entry):
+        # ffmpeg never sees the playlist: its segments are named one after the other.
+        segments, demuxer = joined_segments(argument, path, touched)
+        pins = ["-protocol_whitelist", "concat,file,pipe", "-format_whitelist", demuxer, "-f", demuxer]
+        return pins, "concat:" + "|".join("./" + segment for segment in segments)
     sniffed = demuxer_of(argument, path, entry)
     if wanted is None:
         if sniffed is None:
@@ -88,9 +92,7 @@ def _is_numbered(name: str, touched: Touched) -> bool:
     return touched.files.entry(clean) is None
 
 
-def _images(
-    name: str, *, argument: str, glob: bool, wanted: str | None, touched: Touched
-) -> tuple[list[str], str]:
+def _images(name: str, *, argument: str, glob: bool, wanted: str | None, touched: Touched) -> tuple[list[str], str]:
     if wanted not in {None, "image2"}:
         raise ArgvNotAllowed(argument, "a pattern of names is for images only")
     if extension(name) not in STILL_EXTENSIONS:
@@ -103,7 +105,7 @@ def _images(
         raise ArgvNotAllowed(argument, "a numbered name holds one number such as %03d")
     path, _ = touched.resolve(argument, name)
     for found in matches(path, glob=glob, names=touched.files.paths()):
-        real, entry = touched.read(argument, found)
+        real, entry = touched.read(argument, "./" + found)
         demuxer_of(argument, real, entry)
     kind = "glob" if glob else "sequence"
     return [*PROTOCOLS, "-format_whitelist", "image2", "-f", "image2", "-pattern_type", kind], "./" + path
@@ -112,12 +114,11 @@ def _images(
 def matches(path: str, *, glob: bool, names: Sequence[str]) -> list[str]:
     """The staged names that a pattern stands for."""
     folder, last = posixpath.split(path)
-    if glob:
-        expression = fnmatch.translate(last)
-    else:
-        expression = numbered_expression(last)
+    expression = fnmatch.translate(last) if glob else numbered_expression(last)
     return sorted(
-        name for name in names if posixpath.dirname(name) == folder and re.fullmatch(expression, posixpath.basename(name))
+        name
+        for name in names
+        if posixpath.dirname(name) == folder and re.fullmatch(expression, posixpath.basename(name))
     )
 
 

@@ -1,7 +1,7 @@
 """Options of the ffmpeg command line: where each may stand and what its value is.
 
-What is in no table is refused, and what is refused on purpose has its reason in `REFUSED`. Options of codecs and formats
-with numbers come from `options_numeric`; those with texts stand here, because a text can be a path.
+What is in no table is refused, and what is refused on purpose has its reason in `REFUSED`. Options of codecs and
+formats with numbers come from `options_numeric`; those with texts stand here, because a text can be a path.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rota.runners.argv import options_numeric
+from rota.runners.argv.words import words
 
 Place = Literal["global", "input", "output"]
 
@@ -32,10 +33,11 @@ _PLACES: Mapping[str, frozenset[Place]] = {
 # A row: the kind of value, the places (g everywhere, i before an input, o before an output), the names.
 # A colon after a name: a stream specifier may follow it.
 _ROWS = """
-bool g y n hide_banner stats stdin copyts start_at_zero xerror benchmark benchmark_all debug_ts ignore_unknown copy_unknown
-bool g auto_conversion_filters psnr qphist print_graphs
+bool g y n hide_banner stats stdin copyts start_at_zero xerror benchmark benchmark_all debug_ts
+bool g ignore_unknown copy_unknown auto_conversion_filters psnr qphist print_graphs
 word g vsync copytb abort_on
-number g filter_threads filter_complex_threads max_error_rate stats_period dts_delta_threshold dts_error_threshold
+number g filter_threads filter_complex_threads max_error_rate
+number g stats_period dts_delta_threshold dts_error_threshold
 number g frame_drop_threshold async adrift_threshold timelimit filter_buffered_frames
 level g v loglevel
 graph_complex g filter_complex lavfi
@@ -47,7 +49,8 @@ bool i re autorotate: find_stream_info
 bool o shortest autoscale: copyinkf: copypriorss: fix_sub_duration
 bool i fix_sub_duration
 time io t to ss itsoffset sseof
-number i seek_timestamp stream_loop readrate readrate_initial_burst readrate_catchup isync thread_queue_size itsscale:
+number i seek_timestamp stream_loop readrate readrate_initial_burst
+number i readrate_catchup isync thread_queue_size itsscale:
 number i display_rotation: guess_layout_max:
 bool i display_hflip: display_vflip: drop_changed: reinit_filter:
 plain io r: s: pix_fmt: ar: ac: channel_layout: ch_layout: sample_fmt: frame_size
@@ -65,10 +68,14 @@ map o map
 plain o map_metadata: map_chapters map_channel streamid program: timecode: isync
 text o metadata: disposition:
 keyframes o force_key_frames:
-number o fs frames: vframes aframes dframes q: qscale: aq muxdelay muxpreload bits_per_raw_sample: top: shortest_buf_duration
-number o max_muxing_queue_size: muxing_queue_data_threshold: fpsmax: force_fps: vol apad: strict: fix_sub_duration_heartbeat:
-plain o aspect: profile: level: preset: tune: time_base: enc_time_base: fps_mode: rc_override: intra_matrix: inter_matrix:
-plain o chroma_intra_matrix: partitions: deblock: psy-rd: wpredp: timestamp rc_eq: gop_timecode: vendor: layer_rates:
+number o fs frames: vframes aframes dframes q:
+number o qscale: aq muxdelay muxpreload bits_per_raw_sample: top: shortest_buf_duration
+number o max_muxing_queue_size: muxing_queue_data_threshold: fpsmax: force_fps:
+number o vol apad: strict: fix_sub_duration_heartbeat:
+plain o aspect: profile: level: preset: tune:
+plain o time_base: enc_time_base: fps_mode: rc_override: intra_matrix: inter_matrix:
+plain o chroma_intra_matrix: partitions: deblock: psy-rd: wpredp:
+plain o timestamp rc_eq: gop_timecode: vendor: layer_rates:
 graph o filter: vf af
 script o filter_script:
 passlog o passlogfile:
@@ -86,10 +93,12 @@ format_inside o segment_format
 write o segment_list segment_header_filename
 muxer_options o segment_format_options hls_segment_options hls_ts_options hls_vtt_options format_options
 prefix o segment_list_entry_prefix hls_base_url
-plain o segment_times segment_frames reference_stream adaptation_sets var_stream_map cc_stream_map
+plain o segment_times segment_frames reference_stream adaptation_sets
+stream_groups o var_stream_map cc_stream_map
 hls_flags o hls_flags
 name_pattern o hls_segment_filename hls_subtitle_path
-name_beside o hls_fmp4_init_filename master_pl_name init_seg_name media_seg_name single_file_name hls_master_name
+name_beside o hls_fmp4_init_filename master_pl_name init_seg_name
+name_beside o media_seg_name single_file_name hls_master_name
 key_info o hls_key_info_file
 strftime o strftime
 """
@@ -157,8 +166,10 @@ def _rules() -> Mapping[str, OptionRule]:
 
 RULES: Mapping[str, OptionRule] = _rules()
 
-INFORMATION = frozenset(
-    "version buildconf formats muxers demuxers codecs decoders encoders bsfs protocols filters pix_fmts layouts "
-    "sample_fmts dispositions colors L license".split()
+INFORMATION = words(
+    """
+    version buildconf formats muxers demuxers codecs decoders encoders bsfs protocols filters pix_fmts layouts
+    sample_fmts dispositions colors L license
+    """
 )
 """Options that only print what the program can do; allowed as the only argument."""

@@ -8,9 +8,9 @@ from rota.runners.argv.commandline import Given
 from rota.runners.argv.files import Touched
 from rota.runners.argv.formats import MUXER_OF_EXTENSION, MUXERS, STILL_EXTENSIONS, extension
 from rota.runners.argv.inputs import PROTOCOLS
+from rota.runners.argv.tee import inside_format, tee_outputs
 
 _SPECIAL = frozenset({"hls", "dash", "segment", "stream_segment", "ssegment", "image2"})
-_OTHER_NAMES = {"stream_segment,ssegment": "stream_segment", "mkv": "matroska"}
 _NUMBERED = re.compile(r"%0?\d*d")
 _CONVERSION = re.compile(r"%(?:0?\d*d|[YmdHMSjyFTs]|v|%)")
 _DASH_FIELD = re.compile(r"\$(?:RepresentationID|Number|Bandwidth|Time|ext|SubNumber)?(?:%0?\d*d)?\$")
@@ -33,6 +33,8 @@ def pinned_output(name: str, *, argument: str, options: tuple[Given, ...], touch
     """
     wanted = [given.value for given in options if given.rule.value == "format"]
     muxer = _muxer(name, wanted[-1] if wanted else None, argument)
+    if muxer == "tee":
+        return [*PROTOCOLS, "-f", "tee"], tee_outputs(name, argument=argument, touched=touched)
     if name == "-":
         if muxer != "null":
             raise ArgvNotAllowed(argument, "standard output is no part of an op's result; '-' stands with -f null only")
@@ -43,29 +45,19 @@ def pinned_output(name: str, *, argument: str, options: tuple[Given, ...], touch
         if inside is None and extension(name) not in MUXER_OF_EXTENSION:
             raise ArgvNotAllowed(argument, "the format of the segments is unknown: give -segment_format")
         if inside is None:
-            pins += ["-segment_format", inside_format(MUXER_OF_EXTENSION[extension(name)], argument)]
+            pins = ["-segment_format", inside_format(MUXER_OF_EXTENSION[extension(name)], argument), *pins]
     if muxer in _SPECIAL:
         path = written_pattern(name, argument=argument, touched=touched)
         if muxer == "dash":
-            _default_names(path, r"(?:init|chunk)-stream.*", argument, touched)
+            _default_names(path, r"(?:init|chunk)-stream.*|master\.m3u8|media_\d+\.m3u8", argument, touched)
         if muxer == "hls":
             stem = re.escape(posixpath.basename(path).rpartition(".")[0])
-            _default_names(path, stem + r"-?\d*\.(?:ts|m4s|vtt|mp4)|init\.mp4|" + stem + r"_vtt\.m3u8", argument, touched)
+            _default_names(
+                path, stem + r"-?\d*\.(?:ts|m4s|vtt|mp4)|init\.mp4|" + stem + r"_vtt\.m3u8", argument, touched
+            )
     else:
         path = touched.write(argument, name)
     return pins, "./" + path
-
-
-def inside_format(wanted: str, argument: str) -> str:
-    """A muxer of one file, for what is written inside of another.
-
-    Raises:
-        ArgvNotAllowed: It is not allowed there.
-    """
-    muxer = _OTHER_NAMES.get(wanted, wanted)
-    if muxer not in MUXERS:
-        raise ArgvNotAllowed(argument, f"the format {wanted[:40]!r} is not allowed inside of another")
-    return muxer
 
 
 def written_pattern(name: str, *, argument: str, touched: Touched) -> str:
@@ -115,14 +107,17 @@ def beside(name: str, output: str, *, argument: str, touched: Touched) -> str:
     if name.startswith("/") or ".." in name.split("/"):
         raise ArgvNotAllowed(argument, f"the path is not below the output's folder ({name[:60]!r})")
     touched.resolve(argument, name)
-    written_pattern(posixpath.join(posixpath.dirname(output), name), argument=argument, touched=touched)
+    folder = posixpath.dirname(output)
+    # Where the folder holds `%v`, the hls muxer puts the master playlist beside the folders of the variants.
+    for each in {folder, posixpath.dirname(folder)} if "%v" in folder else {folder}:
+        written_pattern("./" + posixpath.join(each, name), argument=argument, touched=touched)
     return name
 
 
 def _muxer(name: str, wanted: str | None, argument: str) -> str:
     if wanted is not None:
-        muxer = _OTHER_NAMES.get(wanted, wanted)
-        if muxer not in MUXERS and muxer not in _SPECIAL:
+        muxer = wanted
+        if muxer not in MUXERS and muxer not in _SPECIAL and muxer != "tee":
             raise ArgvNotAllowed(f"{argument} with -f {wanted[:40]}", "this output format is not allowed")
         return muxer
     if extension(name) in STILL_EXTENSIONS and _NUMBERED.search(name):
@@ -136,7 +131,7 @@ def _muxer(name: str, wanted: str | None, argument: str) -> str:
 
 
 def _default_names(path: str, expression: str, argument: str, touched: Touched) -> None:
-    touched.write_pattern(argument, path, expression)
+    touched.write_pattern(argument, "./" + path, expression)
 
 
 class _Nothing:

@@ -10,15 +10,14 @@ from rota.runners.argv.files import Touched
 from rota.runners.argv.inputs import pinned_input
 from rota.runners.argv.options import REFUSED, RULES
 from rota.runners.argv.values import check_value
+from rota.runners.argv.words import words
 
-_SWITCHES = frozenset(
-    """
+_SWITCHES = words("""
     hide_banner unit prefix byte_binary_prefix sexagesimal pretty show_data show_error show_format show_frames
-    show_packets show_programs show_streams show_stream_groups show_chapters show_program_version show_library_versions
-    show_versions show_pixel_formats show_private_data private count_frames count_packets bitexact find_stream_info
-    analyze_frames show_optional_fields_always sections
-    """.split()
-)
+    show_packets show_programs show_streams show_stream_groups show_chapters show_program_version
+    show_library_versions show_versions show_pixel_formats show_private_data private count_frames count_packets
+    bitexact find_stream_info analyze_frames show_optional_fields_always sections
+    """)
 _NEGATED = frozenset({"show_private_data", "private", "find_stream_info", "hide_banner"})
 
 _VALUES: Mapping[str, re.Pattern[str]] = {

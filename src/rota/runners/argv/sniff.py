@@ -1,8 +1,8 @@
 """What a file is, by its first bytes: the demuxer to pin, or why the file may not be opened at all.
 
-A name proves nothing (scenario S69: `clip.mp4` is a playlist). A demuxer that is pinned cannot be led to another one, so
-a wrong guess among safe ones costs an error of ffmpeg's and nothing else; what must be right is the refusal of texts
-that name other files.
+A name proves nothing (scenario S69: `clip.mp4` is a playlist). A demuxer that is pinned cannot be led to another
+one, so a wrong guess among safe ones costs an error of ffmpeg's and nothing else; what must be right is the refusal
+of texts that name other files.
 """
 
 import re
@@ -19,7 +19,7 @@ _SCRIPTS = re.compile(
     rb"|(?P<index>\# VobSub index)",
     re.IGNORECASE,
 )
-"""Texts that name other files: m3u8, ffconcat, DASH and its like, SVG, IMF, SDP, RealMedia and ASX references, VobSub."""
+"""Texts that name other files: m3u8, ffconcat, DASH and its like, SVG, IMF, SDP, RealMedia and ASX, VobSub."""
 
 _DANGER_IN_TEXT = re.compile(r"#EXTM3U|ffconcat|<MPD|^c=IN IP|^v=0|<CompositionPlaylist", re.IGNORECASE | re.MULTILINE)
 """What a probe of a demuxer that opens other files looks for anywhere in a text."""
@@ -28,14 +28,17 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (4, b"ftyp", "mov"), (4, b"moov", "mov"), (4, b"mdat", "mov"), (4, b"wide", "mov"), (4, b"free", "mov"),
     (4, b"skip", "mov"), (4, b"styp", "mov"), (4, b"moof", "mov"), (4, b"sidx", "mov"), (4, b"pnot", "mov"),
     (0, b"\x1a\x45\xdf\xa3", "matroska"), (0, b"OggS", "ogg"), (0, b"fLaC", "flac"), (0, b"FLV\x01", "flv"),
-    (0, b"\x89PNG\r\n\x1a\n", "png_pipe"), (0, b"\xff\xd8\xff", "jpeg_pipe"), (0, b"GIF87a", "gif"), (0, b"GIF89a", "gif"),
+    (0, b"\x89PNG\r\n\x1a\n", "png_pipe"), (0, b"\xff\xd8\xff", "jpeg_pipe"),
+    (0, b"GIF87a", "gif"), (0, b"GIF89a", "gif"),
     (0, b"II*\x00", "tiff_pipe"), (0, b"MM\x00*", "tiff_pipe"), (0, b"8BPS", "psd_pipe"), (0, b"qoif", "qoi_pipe"),
     (0, b"\x00\x00\x00\x0cjP  ", "j2k_pipe"), (0, b"\x76\x2f\x31\x01", "exr_pipe"), (0, b"SDPX", "dpx_pipe"),
     (0, b"XPDS", "dpx_pipe"), (0, b"caff", "caf"), (0, b".snd", "au"), (0, b"MAC ", "ape"), (0, b"TTA1", "tta"),
     (0, b"wvpk", "wv"), (0, b"DKIF", "ivf"), (0, b"#!AMR", "amr"), (0, b"riff\x2e\x91\xcf\x11", "w64"),
-    (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "asf"), (0, b"\x06\x0e\x2b\x34\x02\x05\x01\x01", "mxf"), (0, b".RMF", "rm"),
+    (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "asf"), (0, b"\x06\x0e\x2b\x34\x02\x05\x01\x01", "mxf"),
+    (0, b".RMF", "rm"),
     (0, b"nut/multimedia container", "nut"), (0, b"YUV4MPEG2", "yuv4mpegpipe"), (0, b"\x7f\xfe\x80\x01", "dts"),
-    (0, b"\xb7\xd8\x00\x20\x37\x49\xda\x11", "wtv"), (0, b"Creative Voice File", "voc"), (0, b"\x00\x00\x01\xba", "mpeg"),
+    (0, b"\xb7\xd8\x00\x20\x37\x49\xda\x11", "wtv"), (0, b"Creative Voice File", "voc"),
+    (0, b"\x00\x00\x01\xba", "mpeg"),
     (0, b"\x00\x00\x01\xb3", "mpegvideo"), (0, b"BM", "bmp_pipe"),
 )  # fmt: skip
 
@@ -58,7 +61,18 @@ def demuxer_of(argument: str, path: str, entry: Entry | None) -> str | None:
     """
     named = DEMUXER_OF_EXTENSION.get(extension(path))
     if entry is None or entry.head is None:
-        if named is None and extension(path) in {"m3u8", "m3u", "mpd", "sdp", "ffconcat", "svg", "avs", "vpy", "ism", "idx"}:
+        if named is None and extension(path) in {
+            "m3u8",
+            "m3u",
+            "mpd",
+            "sdp",
+            "ffconcat",
+            "svg",
+            "avs",
+            "vpy",
+            "ism",
+            "idx",
+        }:
             raise ArgvNotAllowed(argument, f"{path!r} is named like a playlist or script, which could name other files")
         return named
     found = by_head(entry.head)
@@ -66,6 +80,11 @@ def demuxer_of(argument: str, path: str, entry: Entry | None) -> str | None:
         raise ArgvNotAllowed(argument, f"{path!r} is {found[1:]}, which could name other files")
     # Text subtitles and raw streams show little: a name that claims one of them is as good.
     return found or named
+
+
+def is_playlist(entry: Entry | None) -> bool:
+    """Whether a file is an m3u8 playlist by its content."""
+    return entry is not None and entry.head is not None and by_head(entry.head) == "!a playlist"
 
 
 def by_head(head: bytes) -> str | None:
@@ -90,7 +109,7 @@ def by_head(head: bytes) -> str | None:
 
 
 def check_subtitles(argument: str, path: str, entry: Entry | None, files: SessionFiles) -> None:
-    """Check a file that the `subtitles` filter opens: nothing can pin its demuxer, so nothing but subtitles may be in it.
+    """Check a file that the `subtitles` filter opens: nothing pins its demuxer, so it may hold nothing but subtitles.
 
     Args:
         argument: Where it is named.

@@ -20,7 +20,9 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
     "keyframes": re.compile(r"[^\x00-\x08\x0e-\x1f]+"),
     "plain": re.compile(r"[^\x00-\x1f\x7f]*"),
     "text": re.compile(r"[^\x00]*"),
-    "hwaccel": re.compile(r"none"),
+    "hwaccel": re.compile(r"none|auto"),
+    # Its names become parts of paths where an output's name holds `%v`.
+    "stream_groups": re.compile(r"[\w:, =-]*"),
     "strftime": re.compile(r"0|1|true|false"),
     "prefix": re.compile(r"(?![/~])(?!.*\.\.)[\w./-]*"),
 }

@@ -1,7 +1,7 @@
 """A session's folder as the argv gate sees it.
 
-Nothing is followed on the way: a link is shown as a link, and the gate decides. What is no regular file is shown as such
-and never opened, so that a pipe cannot hold the gate up.
+Nothing is followed on the way: a link is shown as a link, and the gate decides. What is no regular file is shown as
+such and never opened, so that a pipe cannot hold the gate up.
 """
 
 import os

@@ -1,0 +1,178 @@
+"""What an input is taken for: by its content first (S69), then by its name."""
+
+import pytest
+
+from rota.errors import ArgvNotAllowed
+from rota.runners.argv import Entry, Listing, compile_argv
+from rota.runners.argv.sniff import by_head, demuxer_of
+
+
+def compiled(*argv: str, files: list[str], contents: dict[str, str] | None = None) -> list[str]:
+    return list(compile_argv("ffmpeg", [*argv, "-f", "null", "-"], Listing(files, contents or {})).argv)
+
+
+def pinned(argv: list[str]) -> str:
+    return argv[argv.index("-f") + 1]
+
+
+@pytest.mark.parametrize(
+    ("head", "demuxer"),
+    [
+        (b"\0\0\0\x20ftypisom", "mov"),
+        (b"\x1a\x45\xdf\xa3....", "matroska"),
+        (b"RIFF\0\0\0\0WAVEfmt ", "wav"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "webp_pipe"),
+        (b"RIFF\0\0\0\0AVI LIST", "avi"),
+        (b"OggS", "ogg"),
+        (b"fLaC", "flac"),
+        (b"FORM\0\0\0\0AIFFCOMM", "aiff"),
+        (b"\x89PNG\r\n\x1a\n", "png_pipe"),
+        (b"\xff\xd8\xff\xe0", "jpeg_pipe"),
+        (b"ID3\x04\0\0\0\0\0\0\xff\xfb\x90", "mp3"),
+        (b"\xff\xf1\x50\x80", "aac"),
+        (b"\xff\xfb\x90\x64", "mp3"),
+        ((b"\x47" + b"\0" * 187) * 4, "mpegts"),
+        ((b"\0\0\0\0\x47" + b"\0" * 187) * 4, "mpegts"),
+        (b"\0\0\0\x01\x67d", "h264"),
+        (b"\0\0\0\x01\x40\x01", "hevc"),
+        (b"\x0b\x77\0\0\0\x40", "ac3"),
+        (b"\x0b\x77\0\0\0\x87", "eac3"),
+        (b"WEBVTT\n", "webvtt"),
+        (b"1\r\n00:00:00,500 --> 00:00:02,000\r\n", "srt"),
+        (b"\xef\xbb\xbf[Script Info]", "ass"),
+        (b";FFMETADATA1", "ffmetadata"),
+        (b"#EXTM3U", "!a playlist"),
+        (b"\xef\xbb\xbf\n#extm3u", "!a playlist"),
+        (b"#\0E\0X\0T\0M\0003\0U\0", "!a playlist"),
+        (b"ffconcat version 1.0", "!a list"),
+        (b"  <?xml version='1.0'?>", "!a manifest"),
+        (b"<MPD", "!a manifest"),
+        (b"<svg ", "!a manifest"),
+        (b"v=0\r\no=", "!a session"),
+        (b"[Reference]\r\n", "!a reference"),
+        (b"# VobSub index file", "!a index"),
+        (b"", None),
+        (b"file 'a.mp4'", None),
+    ],
+)
+def test_a_head_shows_what_a_file_is(head: bytes, demuxer: str | None) -> None:
+    assert by_head(head) == demuxer
+
+
+def test_content_counts_for_more_than_a_name() -> None:
+    entry = Entry(kind="file", head=b"\x1a\x45\xdf\xa3")
+    assert demuxer_of("-i", "clip.mp4", entry) == "matroska"
+    assert demuxer_of("-i", "clip.mp4", None) == "mov"
+    with pytest.raises(ArgvNotAllowed, match="playlist"):
+        demuxer_of("-i", "clip.mp4", Entry(kind="file", head=b"#EXTM3U"))
+
+
+def test_what_nothing_is_known_of_is_looked_at_by_ffmpeg_among_formats_that_open_nothing_else() -> None:
+    argv = compiled("-i", "thing", files=["thing"])
+    allowed = argv[argv.index("-format_whitelist") + 1].split(",")
+    assert "mov" in allowed
+    assert not {"hls", "dash", "concat", "sdp", "image2", "lavfi", "tty", "imf", "vobsub", "svg_pipe"} & set(allowed)
+
+
+@pytest.mark.parametrize(
+    "wanted", ["hls", "dash", "tty", "sdp", "rtsp", "x11grab", "v4l2", "vobsub", "svg_pipe", "libgme"]
+)
+def test_devices_and_scripts_are_no_formats(wanted: str) -> None:
+    with pytest.raises(ArgvNotAllowed, match="format is not allowed"):
+        compiled("-f", wanted, "-i", "in.mp4", files=["in.mp4"])
+
+
+def test_numbered_images_are_a_sequence_unless_a_file_has_that_very_name() -> None:
+    argv = compiled("-i", "f_%02d.png", files=["f_01.png", "f_02.png"])
+    assert argv[argv.index("-pattern_type") + 1] == "sequence"
+    assert pinned(compiled("-i", "f_%02d.png", files=["f_%02d.png"])) == "png_pipe"
+    assert pinned(compiled("-i", "f_%02d.mp4", files=[])) == "mov"
+
+
+@pytest.mark.parametrize(
+    "name", ["../*.png", "/etc/*.png", "{a,/etc/x}.png", "*/f.png", "a\\*.png", "*.txt", "%d/*.png"]
+)
+def test_a_pattern_stays_in_its_folder(name: str) -> None:
+    with pytest.raises(ArgvNotAllowed):
+        compiled("-pattern_type", "glob", "-i", name, files=["f.png"])
+
+
+def test_a_playlist_among_images_is_refused() -> None:
+    with pytest.raises(ArgvNotAllowed, match="playlist"):
+        compiled("-pattern_type", "glob", "-i", "*.png", files=["a.png"], contents={"b.png": "#EXTM3U\n"})
+
+
+SEGMENTS = ["h/0.ts", "h/1.ts"]
+
+
+def test_a_local_playlist_is_compiled_away() -> None:
+    text = "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2.0,\n0.ts\n#EXTINF:2,title\n1.ts\n#EXT-X-ENDLIST\n"
+    argv = compiled("-i", "h/i.m3u8", files=SEGMENTS, contents={"h/i.m3u8": text})
+    assert argv[argv.index("-i") + 1] == "concat:./h/0.ts|./h/1.ts"
+    assert pinned(argv) == "mpegts"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/srv/x.ts",
+        "../x.ts",
+        "http://h/x.ts",
+        "missing.ts",
+        "0.ts|1.ts",
+        '#EXT-X-KEY:METHOD=AES-128,URI="k"',
+        "#EXT-X-BYTERANGE:1@0",
+        "#EXT-X-STREAM-INF:BANDWIDTH=1",
+        '#EXT-X-MEDIA:URI="x"',
+        "#EXT-X-DISCONTINUITY",
+        '#EXT-X-MAP:URI="/etc/x"',
+        "i.m3u8",
+        "sub.mp4",
+    ],
+)
+def test_a_playlist_that_is_not_plain_is_refused(line: str) -> None:
+    text = f"#EXTM3U\n#EXTINF:2,\n0.ts\n{line}\n"
+    with pytest.raises(ArgvNotAllowed):
+        compiled("-i", "h/i.m3u8", files=[*SEGMENTS, "h/sub.mp4"], contents={"h/i.m3u8": text})
+
+
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        ("file a.mp4", True),
+        ("file 'a.mp4'\nduration 2\ninpoint 1.5\noutpoint 00:00:02", True),
+        ("# c\n\n\tfile\ta.mp4", True),
+        ("file a\\.mp4", True),
+        ("file './a.mp4'", True),
+        ("file a.mp4\r", True),
+        ("file a.mp4 b.mp4", False),
+        ("file missing.mp4", False),
+        ("file a.mp4\noption safe 0", False),
+        ("file a.mp4\nstream_meta a b", False),
+        ("file a.mp4\nduration x", False),
+        ("ffconcat version 2.0\nfile a.mp4", False),
+        ("# only a comment", False),
+        ("file away", False),
+        ("FILE a.mp4", False),
+        ("file in%d.png", False),
+        ("file 'a.mp4", True),
+        ("file a.mp4\x00", False),
+    ],
+)
+def test_a_list_is_read_as_ffmpeg_reads_it(line: str, right: bool) -> None:
+    session = Listing(["a.mp4", "in%d.png"], {"l.txt": line}, {"away": "/etc/passwd"})
+    argv = ["-f", "concat", "-i", "l.txt", "-f", "null", "-"]
+    if right:
+        assert compile_argv("ffmpeg", argv, session).reads == ("l.txt", "a.mp4")
+    else:
+        with pytest.raises(ArgvNotAllowed):
+            compile_argv("ffmpeg", argv, session)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["#EXTM3U\n../x.ts\n", "1\n00:00:00,500 --> 00:00:02,000\n<MPD dash:profile:isoff-live:2011\n", "plain text"],
+)
+def test_what_the_subtitles_filter_opens_holds_subtitles_only(text: str) -> None:
+    with pytest.raises(ArgvNotAllowed):
+        compiled("-i", "in.mp4", "-vf", "subtitles=s.txt", files=["in.mp4"], contents={"s.txt": text})
