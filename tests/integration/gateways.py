@@ -194,8 +194,11 @@ class Runner:
 @asynccontextmanager
 async def dialled(replica: Replica, **options: Any) -> AsyncIterator[Runner]:
     """A connection on which nothing was said yet."""
-    url = replica.server.serving.address.replace("http", "ws", 1) + "/v1/connect"
-    options = {"subprotocols": ["reelbolt.runner.v1"], "max_size": None, "proxy": None} | options
+    port = replica.server.serving.port
+    url = f"ws://{options.pop('name', '127.0.0.1')}:{port}/v1/connect"
+    options = {
+        "subprotocols": ["reelbolt.runner.v1"], "max_size": None, "proxy": None, "host": "127.0.0.1", "port": port,
+    } | options  # fmt: skip
     async with connect(url, **options) as socket:
         yield Runner(socket)
 

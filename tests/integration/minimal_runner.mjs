@@ -25,7 +25,6 @@ let job = null;
 const socket = new WebSocket(`${base.replace(/^http/, "ws")}/v1/connect`, "reelbolt.runner.v1");
 const say = (type, payload, ids = {}) => socket.send(JSON.stringify({ v: 1, type, id: randomUUID(), ...ids, payload }));
 const proof = () => ({ leaseEpoch: job.leaseEpoch, jobToken: job.jobToken });
-const ids = () => ({ jobId: job.jobId, sessionId: job.jobId });
 
 socket.onopen = () => {
   const ts = new Date().toISOString();
@@ -63,7 +62,7 @@ const ops = {
   },
 };
 
-async function answer({ opId, op, args }) {
+async function answer({ opId, op, args }, sessionId) {
   if (!answers.has(opId)) {
     try {
       if (!Object.hasOwn(ops, op)) throw { code: "unsupported_op", message: `no op ${op}`, retryable: false };
@@ -73,7 +72,7 @@ async function answer({ opId, op, args }) {
       answers.set(opId, { ok: false, error: told });
     }
   }
-  say("op.response", { ...proof(), opId, ...answers.get(opId) }, ids());
+  say("op.response", { ...proof(), opId, ...answers.get(opId) }, { jobId: job.jobId, sessionId });
   if (op === "close") {
     say("complete", { ...proof(), outcome: "succeeded" }, { jobId: job.jobId });
     job = null;
@@ -89,7 +88,7 @@ const beat = () =>
   });
 
 socket.onmessage = async ({ data }) => {
-  const { type, jobId, payload } = JSON.parse(data);
+  const { type, jobId, sessionId, payload } = JSON.parse(data);
   if (type === "welcome") {
     const beating = setInterval(beat, payload.heartbeatSec * 1000);
     socket.addEventListener("close", () => clearInterval(beating));
@@ -98,7 +97,7 @@ socket.onmessage = async ({ data }) => {
     job = { jobId, leaseEpoch: payload.leaseEpoch, jobToken: payload.jobToken };
     say("accept", proof(), { jobId });
   } else if (type === "op.request" && job?.jobId === jobId) {
-    await answer(payload);
+    await answer(payload, sessionId);
   } else if (type === "cancel" && job?.jobId === jobId) {
     say("complete", { ...proof(), outcome: "cancelled" }, { jobId });
     job = null;

@@ -32,7 +32,9 @@ class _Quiet(uvicorn.Server):
 async def served(app: Starlette) -> AsyncIterator[str]:
     """The address of an app that is served on loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = _Quiet(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1))
+        server = _Quiet(
+            uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+        )
         serving = asyncio.create_task(server.serve([listening]))
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -95,7 +97,9 @@ class S3Server:
         keys = {"accessKey": "FIXTUREKEY", "secretKey": "fixture-secret"}
         config = folder / "s3.json"
         config.write_text(
-            json.dumps({"identities": [{"name": "tests", "credentials": [keys], "actions": ["Admin", "Read", "Write"]}]})
+            json.dumps(
+                {"identities": [{"name": "tests", "credentials": [keys], "actions": ["Admin", "Read", "Write"]}]}
+            )
         )
         (folder / "data").mkdir()
         ports = iter(_free_ports(16))

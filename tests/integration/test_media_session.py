@@ -1,4 +1,4 @@
-"""The ops of a media session on a runner, with a real ffmpeg and real transfers. S60, S64, S72, S77, S78, S84, S88–S90."""
+"""The ops of a media session on a runner, with a real ffmpeg and real transfers. S60, S66, S72, S77, S78, S83–S90."""
 
 import asyncio
 import contextlib
@@ -6,6 +6,7 @@ import hashlib
 import os
 import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from rota.runners.io.media import MediaLimits, MediaSession
 from rota.runners.io.tool_run import ToolRunner
 from rota.runners.io.transfers import Transfers, TransferSettings
 from rota.runners.io.walls import find_walls
-from rota.runners.isolation import Isolation
+from rota.runners.isolation import Isolation, Wall
 from rota.runners.messages import OpError, Part
 from tests.integration.object_stands import folder_store, raw_server
+from tests.postgres_servers import unavailable
 
 LIMIT_S = 30.0
 MIB = 1024 * 1024
@@ -107,7 +109,9 @@ async def test_a_film_is_staged_probed_cut_read_and_published(stand: Stand, film
     )
     assert isinstance(probed, ops.FfprobeResult) and probed.exit_code == 0
     assert '"nb_streams": 2' in probed.stdout and str(stand.folder) not in probed.stdout
-    cut = await stand.ask("ffmpeg", argv=["-ss", "1", "-i", "in/film.mp4", "-t", "1", "-c:v", "mpeg4", "out/cut.mp4"], timeoutSec=30)
+    cut = await stand.ask(
+        "ffmpeg", argv=["-ss", "1", "-i", "in/film.mp4", "-t", "1", "-c:v", "mpeg4", "out/cut.mp4"], timeoutSec=30
+    )
     assert isinstance(cut, ops.FfmpegResult) and cut.exit_code == 0, cut
     assert cut.stderr_tail.isprintable() or "\n" in cut.stderr_tail
     assert (1.0, None) in stand.progress and all(told is None or 0 <= told <= 1 for told, _ in stand.progress)
@@ -115,9 +119,7 @@ async def test_a_film_is_staged_probed_cut_read_and_published(stand: Stand, film
     assert isinstance(stat, ops.StatResult) and stat.exists and stat.bytes > 1000
     assert await stand.ask("stat", path="out/none.mp4") == ops.StatResult(exists=False, bytes=0)
     url = await stand.store.mint_put("runner-staging/1/2", content_type="video/mp4")
-    published = await stand.ask(
-        "publish", path="out/cut.mp4", putUrl=url, maxBytes=stat.bytes, contentType="video/mp4"
-    )
+    published = await stand.ask("publish", path="out/cut.mp4", putUrl=url, maxBytes=stat.bytes, contentType="video/mp4")
     content = (stand.folder / "out/cut.mp4").read_bytes()
     assert published == ops.Moved(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
     assert b"".join([chunk async for chunk in stand.store.read("runner-staging/1/2")]) == content
@@ -130,12 +132,47 @@ async def test_a_film_is_staged_probed_cut_read_and_published(stand: Stand, film
     await stand.fails("stage", "invalid_args", url="https://x.invalid")
 
 
+@pytest.mark.parametrize("wall", [None, Wall.BUBBLEWRAP, Wall.LANDLOCK], ids=str)
+async def test_ffmpeg_does_its_work_behind_each_set_of_walls(
+    stand: Stand, film: bytes, tools: Tools, wall: Wall | None
+) -> None:
+    if wall is None:
+        found = find_walls(tools.ffmpeg, bubblewrap="/absent")
+        isolation = Isolation(found.python, found.launcher)
+    else:
+        isolation = find_walls(tools.ffmpeg, bubblewrap=None if wall == Wall.BUBBLEWRAP else "/absent")
+        if wall not in isolation.walls:
+            unavailable("walls", f"{wall} does not stand on this machine")
+    stand.tools = behind = ToolRunner(tools, isolation)
+    stand.put("in/film.mp4", film)
+    stand.put("list.txt", b"file in/film.mp4\nfile in/film.mp4\n")
+    two_pass = ["-i", "in/film.mp4", "-c:v", "mpeg4", "-b:v", "100k", "-an", "-passlogfile", "log/two", "-pass"]
+    try:
+        for argv in (
+            ["-f", "concat", "-safe", "0", "-i", "list.txt", "-c", "copy", "out/twice.mp4"],
+            ["-i", "in/film.mp4", "-c", "copy", "-f", "segment", "-segment_time", "1", "parts/%03d.mp4"],
+            [*two_pass, "1", "-f", "null", "-"],
+            [*two_pass, "2", "out/two.mp4"],
+            ["-i", "out/twice.mp4", "-vf", "fps=1,scale=40:-2,tile=3x2", "-frames:v", "1", "out/grid.jpg"],
+        ):
+            answer = await stand.ask("ffmpeg", argv=argv, timeoutSec=60, timeout_s=60)
+            assert isinstance(answer, ops.FfmpegResult) and answer.exit_code == 0, (argv, answer)
+    finally:
+        await behind.close()
+    assert {"out/twice.mp4", "out/two.mp4", "out/grid.jpg", "parts/000.mp4"} <= set(stand.files())
+
+
 async def test_argv_is_judged_here(stand: Stand, film: bytes) -> None:
     stand.put("in.mp4", film)
     error = await stand.fails("ffmpeg", "argv_not_allowed", argv=["-i", "http://x.invalid/", "o.mp4"], timeoutSec=30)
     assert not error.retryable
     await stand.fails("ffprobe", "argv_not_allowed", argv=["/etc/passwd"], timeoutSec=30)
-    await stand.fails("ffmpeg", "argv_not_allowed", argv=["-i", "in.mp4"] + ["-metadata", "a=" + "b" * 90_000] * 9 + ["o.mp4"], timeoutSec=30)
+    await stand.fails(
+        "ffmpeg",
+        "argv_not_allowed",
+        argv=["-i", "in.mp4"] + ["-metadata", "a=" + "b" * 90_000] * 9 + ["o.mp4"],
+        timeoutSec=30,
+    )
     assert stand.files() == ["in.mp4"]
 
 
@@ -152,7 +189,9 @@ async def test_a_run_that_fails_leaves_no_output(stand: Stand, film: bytes) -> N
 async def test_a_long_run_is_ended_with_its_tree(stand: Stand, film: bytes, how: str) -> None:
     stand.put("in.mp4", film)
     argv = ["-re", "-stream_loop", "1000", "-i", "in.mp4", "-c", "copy", "long.mkv"]
-    asked = asyncio.create_task(stand.ask("ffmpeg", argv=argv, timeoutSec=2 if how == "timeout" else 600, timeout_s=600))
+    asked = asyncio.create_task(
+        stand.ask("ffmpeg", argv=argv, timeoutSec=2 if how == "timeout" else 600, timeout_s=600)
+    )
     if how == "cancelled":
         await eventually(lambda: any(told for _, told in stand.progress))
         assert of_session(stand.folder)
@@ -206,8 +245,10 @@ async def test_S72_what_ffmpeg_says_never_blocks_it(tmp_path: Path, stand: Stand
         Tools(ffmpeg=program, ffprobe=program, source="settings"), Isolation(walls.python, walls.launcher)
     )
     stand.tools = runner
-    answer = await stand.ask("ffmpeg", argv=["-i", "in.mp4", "o.mp4"], timeoutSec=60, timeout_s=60)
-    await runner.close()
+    try:
+        answer = await stand.ask("ffmpeg", argv=["-i", "in.mp4", "o.mp4"], timeoutSec=60, timeout_s=60)
+    finally:
+        await runner.close()
     assert isinstance(answer, ops.FfmpegResult) and answer.exit_code == 0, answer
     assert len(answer.stderr_tail) <= 20_000 and answer.stderr_tail.endswith("the last line")
     assert (0.5, "5.0 s written") in stand.progress
@@ -257,7 +298,18 @@ async def test_S78_what_is_no_file_is_refused_at_once(stand: Stand, tmp_path: Pa
     here = os.open(stand.folder, os.O_RDONLY)
     listening.bind(f"/proc/self/fd/{here}/socket")
     url = await stand.store.mint_put("runner-staging/1/1")
-    for name in ("fifo", "socket", "folder", "link", "inside", "out/secret", "second", "../secret", "/etc/passwd", "absent"):
+    for name in (
+        "fifo",
+        "socket",
+        "folder",
+        "link",
+        "inside",
+        "out/secret",
+        "second",
+        "../secret",
+        "/etc/passwd",
+        "absent",
+    ):
         await stand.fails("read", "invalid_path", path=name, maxBytes=100)
         await stand.fails("publish", "invalid_path", path=name, putUrl=url, maxBytes=100, contentType="text/plain")
         if name not in ("second", "absent"):
@@ -300,6 +352,7 @@ def answers(text: bytes, *, endless: bytes = b"") -> Callable[..., Any]:
     return answer
 
 
+OK = b"HTTP/1.1 200 OK\r\n"
 BOMB = b"\x1f\x8b" + b"bomb" * 100
 
 
@@ -307,10 +360,10 @@ BOMB = b"\x1f\x8b" + b"bomb" * 100
     ("server", "code"),
     [
         (answers(b"HTTP/1.1 200 OK\r\n\r\n", endless=b"x" * 65536), "file_too_large"),
-        (answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", endless=b"5\r\nhello\r\n" * 999), "file_too_large"),
-        (answers(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n", endless=b"x" * 65536), "file_too_large"),
+        (answers(OK + b"Transfer-Encoding: chunked\r\n\r\n", endless=b"5\r\nhello\r\n" * 999), "file_too_large"),
+        (answers(OK + b"Content-Length: 10000000000\r\n\r\n", endless=b"x" * 65536), "file_too_large"),
         (answers(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nshort"), "stage_failed"),
-        (answers(b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere.invalid/\r\nContent-Length: 0\r\n\r\n"), "stage_failed"),
+        (answers(b"HTTP/1.1 302 Found\r\nLocation: https://x.invalid/\r\nContent-Length: 0\r\n\r\n"), "stage_failed"),
         (answers(b"this is not HTTP\r\n\r\n"), "stage_failed"),
         (answers(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"), "stage_failed"),
         (answers(b"HTTP/1.1 206 Partial\r\nContent-Length: 1\r\n\r\nx"), "stage_failed"),
@@ -335,9 +388,7 @@ async def test_S88_a_server_that_says_ten_bytes_gives_ten_and_a_bomb_stays_packe
         assert answer.code == "stage_failed" and stand.files() == []
     else:
         assert (stand.folder / "ten").read_bytes() == b"0123456789"
-    packed = answers(
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(BOMB) + BOMB
-    )
+    packed = answers(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(BOMB) + BOMB)
     async with raw_server(packed) as address:
         await stand.ask("stage", url=address, path="bomb", maxBytes=len(BOMB))
     assert (stand.folder / "bomb").read_bytes() == BOMB
@@ -374,13 +425,25 @@ async def test_S84_an_upload_says_its_length_and_is_bounded_before_it_begins(sta
 async def test_S83_and_S89_a_refusal_is_told_in_the_stores_word(stand: Stand) -> None:
     stand.put("x", b"x" * 5 * MIB)
     url = await stand.store.mint_put("s83", content_type="video/mp4")
-    error = await stand.fails("publish", "publish_failed", path="x", putUrl=url, maxBytes=10 * MIB, contentType="video/webm")
+    error = await stand.fails(
+        "publish", "publish_failed", path="x", putUrl=url, maxBytes=10 * MIB, contentType="video/webm"
+    )
     assert "403 (SignatureDoesNotMatch)" in error.message and "http" not in error.message
     late = await stand.store.mint_get("s89", expires_s=1)
     late = late.replace("expires=1&", "expires=0&")
     await stand.store.write("s89", b"x")
     error = await stand.fails("stage", "stage_failed", url=late, path="y", maxBytes=100)
     assert error.retryable and "403" in error.message
+
+
+async def test_S86_a_clock_that_is_ahead_is_named(stand: Stand) -> None:
+    ahead = FolderStore(
+        stand.folder.parent / "store", base_url=(await stand.store.mint_get("x")).partition("/x?")[0],
+        clock=lambda: time.time() + 1200,
+    )  # fmt: skip
+    await stand.store.write("s86", b"x")
+    error = await stand.fails("stage", "stage_failed", url=await ahead.mint_get("s86"), path="x", maxBytes=9)
+    assert error.retryable and "RequestTimeTooSkewed" in error.message and "clocks" in error.message
 
 
 async def test_S90_digests(stand: Stand) -> None:
@@ -420,7 +483,12 @@ async def test_S66_no_secret_of_a_url_is_told_anywhere(
 
     async with raw_server(silent) as address:
         tls = address.replace("http:", "https:")
-        for url in (f"{good}&canary={GONE}", f"{address}/?s={GONE}", f"{tls}/?s={GONE}", f"https://nowhere.invalid/?{GONE}"):
+        for url in (
+            f"{good}&canary={GONE}",
+            f"{address}/?s={GONE}",
+            f"{tls}/?s={GONE}",
+            f"https://nowhere.invalid/?{GONE}",
+        ):
             for answer in (
                 await stand.ask("stage", url=url, path="y", maxBytes=100),
                 await stand.ask("publish", path="x", putUrl=url, maxBytes=100, contentType="video/mp4"),
@@ -430,7 +498,7 @@ async def test_S66_no_secret_of_a_url_is_told_anywhere(
     await quick.close()
     said = capfd.readouterr()
     # The store of these tests stands in this process too; what it logs of itself is not the runner's.
-    logged = [record.getMessage() + str(record.exc_text) for record in caplog.records if record.name != "uvicorn.access"]
+    logged = [
+        record.getMessage() + str(record.exc_text) for record in caplog.records if record.name != "uvicorn.access"
+    ]
     assert logged and GONE not in "".join(logged) + said.out + said.err
-
-

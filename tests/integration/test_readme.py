@@ -40,12 +40,12 @@ WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 ELSEWHERE: Final = frozenset(
     {
         "docs/guide/argv-gate.md", "docs/guide/django.md", "docs/guide/exec-calls.md", "docs/guide/exec-servers.md",
-        "docs/guide/runners.md",
+        "docs/guide/runner-machines.md", "docs/guide/runners.md",
     }
 )  # fmt: skip
 """Guides that are tested elsewhere: one needs a project around it (`test_django.py`), two an exec server
-(`test_exec_jobs.py`, `test_exec_guide.py`), one a gateway and runners (`test_runners_whole.py`), one shows a command
-(`tests/runners/test_check_argv.py`)."""
+(`test_exec_jobs.py`, `test_exec_guide.py`), two a gateway (`test_runner_command.py`, `test_runners_whole.py`), one shows
+a command (`tests/runners/test_check_argv.py`)."""
 
 COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0
@@ -278,7 +278,7 @@ def test_the_outcomes_in_the_guide_become_what_it_says(tmp_path: Path, migrated_
 @pytest.fixture
 def granted(migrated_dsn: str, psql: Psql) -> Iterator[Callable[[str], str]]:
     """Makes the page's roles in a database, and gives the address of it for each; roles belong to the whole server."""
-    roles = ("rota_worker", "rota_enqueuer", "rota_reader")
+    roles = ("rota_worker", "rota_enqueuer", "rota_reader", "rota_gateway")
     (grants,) = [block for block in blocks_of(ROOT / "docs/OPERATING.md") if "CREATE ROLE" in block.text]
     psql(migrated_dsn, grants.text)
     try:

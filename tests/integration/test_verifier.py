@@ -68,7 +68,7 @@ async def test_what_was_asked_for_is_promoted(stand: Stand, film: bytes) -> None
 
 
 @pytest.mark.parametrize(
-    ("content", "bytes_max", "expect", "hint", "word"),
+    ("content", "bytes_max", "expect", "hint", "word"),  # None: the film
     [
         (None, 100, FILM, None, "asked for"),
         (None, MIB, FILM, "0" * 64, "said"),
@@ -83,7 +83,7 @@ async def test_what_was_asked_for_is_promoted(stand: Stand, film: bytes) -> None
         (b"\0\0\0\x18ftypmp42" + b"\xff" * 100_000, MIB, Media(), None, "no media"),
     ],
 )
-async def test_what_was_not_asked_for_is_removed(
+async def test_what_was_not_asked_for_is_removed(  # noqa: PLR0917 - one argument for each column
     stand: Stand, film: bytes, content: bytes | None, bytes_max: int, expect: Media, hint: str | None, word: str
 ) -> None:
     await stand.store.write("project/final.mp4", b"before")

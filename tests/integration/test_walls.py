@@ -12,6 +12,7 @@ import pytest
 
 from rota.runners.io.walls import LAUNCHER, find_walls
 from rota.runners.isolation import Isolation, Limits, Wall
+from tests.postgres_servers import unavailable
 
 PYTHON = os.path.realpath(sys.executable)
 ROOMY = Limits(cpu_s=60, file_bytes=1 << 30, memory_bytes=8 << 30)
@@ -73,7 +74,7 @@ def test_each_wall_alone(wall: Wall | None, folder: Path, secret: Path) -> None:
     found = find_walls("/usr/bin/perl", bubblewrap="bwrap" if wall == Wall.BUBBLEWRAP else "/absent")
     standing = found.walls if wall != Wall.BUBBLEWRAP else find_walls("/usr/bin/perl").walls
     if wall is not None and wall not in standing:
-        pytest.skip(f"{wall} does not stand on this machine")
+        unavailable("walls", f"{wall} does not stand on this machine")
     bubblewrap = find_walls("/usr/bin/perl").bubblewrap
     isolation = Isolation(PYTHON, LAUNCHER, () if wall is None else (wall,), bubblewrap)
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket(type=socket.SOCK_DGRAM) as hearing:
@@ -92,7 +93,7 @@ def test_each_wall_alone(wall: Wall | None, folder: Path, secret: Path) -> None:
 def test_all_smaller_walls_together(folder: Path, secret: Path) -> None:
     isolation = find_walls("/usr/bin/perl", bubblewrap="/absent")
     if Wall.LANDLOCK not in isolation.walls:
-        pytest.skip("there is no Landlock on this machine")
+        unavailable("walls", "there is no Landlock on this machine")
     with socket.create_server(("127.0.0.1", 0)) as listening:
         seen = tried(isolation, folder, secret, listening.getsockname()[1])
     assert {name for name, found in seen.items() if found == "yes"} == {"own"}

@@ -39,6 +39,7 @@ class Link:
         self.fabric, self.runner, self.number, self.gateway = fabric, runner, number, gateway
         self.there = 0  # its number at the gateway
         self.made_at = fabric.time.now
+        self.settled = False
         self.delay_s = fabric.random.choice([0.001, 0.01, 0.05, 0.6])
         self.up = True
         self.closed_here = self.closed_there = False
@@ -89,12 +90,14 @@ class Link:
         self.fabric.frames += 1
         random = self.fabric.random
         queue.append(arrive)
+        if frame is not None and frame.message.type == "ready":
+            self.settled = True  # nothing of the handshake is on its way any more
         faulty = frame is not None and self.fabric.faulty and frame.message.type not in ("hello", "welcome", "bye")
         if faulty and random.random() < self.fabric.strange_share:
             if random.random() < 0.5 and frame is not None and not isinstance(frame.message, messages.RunnerHeartbeat):
                 queue.append(arrive)
                 self.fabric.time.after(self.delay_s * 1.01, lambda: self._arrive(queue))
-            elif len(queue) > 1:
+            elif len(queue) > 1 and self.settled:
                 queue[-1], queue[-2] = queue[-2], queue[-1]
         self.fabric.time.after(self.delay_s, lambda: self._arrive(queue))
         if faulty and random.random() < self.fabric.strike_share:

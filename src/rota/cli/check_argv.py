@@ -69,17 +69,17 @@ def _check_lines(lines: Iterable[str]) -> None:
         answer.pop("broken", None)
         typer.echo(json.dumps(answer))
     if broken:
-        fail(f"{broken} of the lines could not be read: {{id, tool, argv, files, contents?, symlinks?}} each.", status=2)
+        fail(
+            f"{broken} of the lines could not be read: {{id, tool, argv, files, contents?, symlinks?}} each.", status=2
+        )
 
 
 def _judged(line: str, number: int) -> dict[str, Any]:
     try:
-        # By json, because msgspec refuses half a surrogate pair, which a command line may hold and must be answered for.
-        asked = json.loads(line)
-        case = msgspec.convert(asked, CheckLine)
+        # By json, because msgspec refuses half a surrogate pair, which a command line may hold: it is answered for.
+        case = msgspec.convert(json.loads(line), CheckLine)
     except (ValueError, RecursionError) as error:
-        given = asked.get("id") if "asked" in locals() and isinstance(asked, dict) else None
-        return {"id": given, "verdict": "reject", "reason": f"line {number} cannot be read: {error}", "broken": True}
+        return {"id": None, "verdict": "reject", "reason": f"line {number} cannot be read: {error}", "broken": True}
     session = Listing(
         [_plain(name) for name in case.files],
         {_plain(name): text for name, text in case.contents.items()},

@@ -1,8 +1,8 @@
 """Keys of objects, and the key space that runners may write to. Pure.
 
-A runner's URL names `runner-staging/{jobId}/{n}` and nothing else. `n` is never used twice in a job's life, whatever op,
-epoch or session it is for (the job's row counts it: `RunnerStore.next_staging`). So a URL that was minted once can only
-ever write an object that was that op's, and that nobody reads any more when it is late.
+A runner's URL names `runner-staging/{jobId}/{n}` and nothing else. `n` is never used twice in a job's life, whatever
+op, epoch or session it is for (the job's row counts it: `RunnerStore.next_staging`). So a URL that was minted once
+can only ever write an object that was that op's, and that nobody reads any more when it is late.
 
 Spec: runners, "Presigned URLs and object storage".
 """

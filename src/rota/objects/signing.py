@@ -1,8 +1,9 @@
 """URLs of the folder store: one object, one method, one span of time, signed. Pure.
 
-The span is judged once, when a request begins, from the URL's own date: a download may go on beyond it, and a URL that is
-good for seven days is good after twenty minutes (S85). A signer whose clock is a little ahead is believed (S86). The
-signature does not name a host: the base is the address that the runner dials, whatever the store is called inside (S87).
+The span is judged once, when a request begins, from the URL's own date: a download may go on beyond it, and a URL
+that is good for seven days is good after twenty minutes (S85). A signer whose clock is a little ahead is believed
+(S86). The signature does not name a host: the base is the address that the runner dials, whatever the store is called
+inside (S87).
 """
 
 import hmac

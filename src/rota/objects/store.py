@@ -47,9 +47,7 @@ class ObjectStore(Protocol):
     def read(self, key: str) -> AsyncIterator[bytes]:
         """The content, piece by piece. Raises: ObjectNotFound."""
 
-    async def write(
-        self, key: str, content: bytes | AsyncIterable[bytes], *, content_type: str = CONTENT_TYPE
-    ) -> None:
+    async def write(self, key: str, content: bytes | AsyncIterable[bytes], *, content_type: str = CONTENT_TYPE) -> None:
         """Writes an object: all of it or nothing."""
 
     async def close(self) -> None:

@@ -49,7 +49,9 @@ def mismatch(expected: Media, probed: Mapping[str, Any]) -> str | None:
     if expected.format is not None and expected.format not in names:
         return f"its format is {_shown(names[0])}, not {expected.format}"
     for kind, wanted in (("video", expected.video), ("audio", expected.audio)):
-        found = next((str(stream.get("codec_name", "")) for stream in streams if stream.get("codec_type") == kind), None)
+        found = next(
+            (str(stream.get("codec_name", "")) for stream in streams if stream.get("codec_type") == kind), None
+        )
         if wanted is None:
             continue
         if (found is None) != (wanted is False):
@@ -64,7 +66,8 @@ def mismatch(expected: Media, probed: Mapping[str, Any]) -> str | None:
         length_s = _seconds(container.get("duration"))
         # Compared so that a length that is no number fails, too.
         if length_s is None or not abs(length_s - expected.duration_s) <= expected.tolerance_s:
-            return f"it lasts {'an unknown time' if length_s is None else f'{length_s:g} s'}, not {expected.duration_s:g} s"
+            lasts = "an unknown time" if length_s is None else f"{length_s:g} s"
+            return f"it lasts {lasts}, not {expected.duration_s:g} s"
     return None
 
 

@@ -1,11 +1,12 @@
 """What ffmpeg says while it runs: the end of its complaints, and how far it is. Pure: bytes in, words and numbers out.
 
-Its stderr may be anything: a million lines, one line of a megabyte, carriage returns, bytes that are no text (S72). What
-is kept is bounded and valid. A fraction is for people and nothing rests on it.
+Its stderr may be anything: a million lines, one line of a megabyte, carriage returns, bytes that are no text (S72).
+What is kept is bounded and valid. A fraction is for people and nothing rests on it.
 """
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from rota.slots.output import lines_of
@@ -58,7 +59,7 @@ def expected_s(argv: Sequence[str], duration_s: float | None) -> float | None:
 
     Returns: seconds; None if neither tells.
     """
-    named = {option: _seconds(value) for option, value in zip(argv, argv[1:], strict=False) if option in _SPANS}
+    named = {option: _seconds(value) for option, value in pairwise(argv) if option in _SPANS}
     start = named.get("-ss") or 0.0
     asked = named.get("-t")
     if asked is None and (end := named.get("-to")) is not None:

@@ -23,7 +23,16 @@ class Wall(StrEnum):
     SECCOMP = "seccomp"
 
 
-SYSTEM_FOLDERS: Final = ("/usr", "/lib", "/lib64", "/bin", "/nix/store", "/etc/ld.so.cache", "/etc/fonts", "/etc/alternatives")
+SYSTEM_FOLDERS: Final = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/bin",
+    "/nix/store",
+    "/etc/ld.so.cache",
+    "/etc/fonts",
+    "/etc/alternatives",
+)
 """Libraries and fonts: what a program of the system reads of it."""
 _LOADERS: Final = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-linux-armhf.so.3")
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/urandom")

@@ -85,10 +85,13 @@ CREATE TABLE :"schema".runner_jobs (
     failure_retryable   boolean,
     claimed_class       text,                  -- as the runner claimed it; nothing rests on it
     staging_next        bigint      NOT NULL DEFAULT 0,  -- runner-staging/{jobId}/{n}: no n is ever given twice
+    usage_recorded      boolean     NOT NULL DEFAULT false,
     created_at          timestamptz NOT NULL,
     CONSTRAINT runner_jobs_pkey PRIMARY KEY (job_id),
     CONSTRAINT runner_jobs_key UNIQUE (idempotency_key)
 ) WITH (fillfactor = 80);
+-- Jobs whose usage is not recorded yet: those that run, and those that have just ended.
+CREATE INDEX runner_jobs_unrecorded ON :"schema".runner_jobs (job_id) WHERE NOT usage_recorded;
 CREATE INDEX runner_jobs_execution ON :"schema".runner_jobs (execution_id);
 
 -- Who declined a job, so that it is not offered to the same runner again at once.

@@ -112,9 +112,7 @@ class FolderStore:
         except (FileNotFoundError, NotADirectoryError):
             raise ObjectNotFound(f"There is no object {key!r}.") from None
 
-    async def write(
-        self, key: str, content: bytes | AsyncIterable[bytes], *, content_type: str = CONTENT_TYPE
-    ) -> None:
+    async def write(self, key: str, content: bytes | AsyncIterable[bytes], *, content_type: str = CONTENT_TYPE) -> None:
         """See `ObjectStore`."""
         path, part = self._path(key), self._part()
         try:

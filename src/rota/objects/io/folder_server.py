@@ -1,7 +1,8 @@
 """Serves a folder store's signed URLs: one GET or one PUT of one object, and nothing else. An ASGI app to be mounted.
 
-No listing, no ranges, no unsigned access. An upload needs its length in advance, is bounded, and is there whole or not at
-all. What is wrong is said as S3 says it, so that whoever reads one reads the other; addresses are not logged here.
+No listing, no ranges, no unsigned access. An upload needs its length in advance, is bounded, and is there whole or
+not at all. What is wrong is said as S3 says it, so that whoever reads one reads the other; addresses are not logged
+here.
 """
 
 import asyncio
@@ -60,7 +61,11 @@ class FolderServer:
         file.seek(0)
         kind = CONTENT_TYPE if head is None or head.content_type is None else head.content_type
         # What a runner has uploaded is never shown by a browser as a page of this host.
-        headers = {"content-length": str(size), "x-content-type-options": "nosniff", "content-disposition": "attachment"}
+        headers = {
+            "content-length": str(size),
+            "x-content-type-options": "nosniff",
+            "content-disposition": "attachment",
+        }
         return StreamingResponse(_chunks(file), headers=headers, media_type=kind)
 
     async def _put(self, request: Request, key: str) -> Response:
@@ -84,5 +89,6 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 def _error(status: int, code: str, message: str) -> Response:
-    body = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{escape(message)}</Message></Error>'
+    said = f"<Error><Code>{code}</Code><Message>{escape(message)}</Message></Error>"
+    body = f'<?xml version="1.0" encoding="UTF-8"?>\n{said}'
     return Response(body, status_code=status, media_type="application/xml")

@@ -114,9 +114,7 @@ class S3ObjectStore:
         except Exception as error:
             raise _wrong(error) from None
 
-    async def write(
-        self, key: str, content: bytes | AsyncIterable[bytes], *, content_type: str = CONTENT_TYPE
-    ) -> None:
+    async def write(self, key: str, content: bytes | AsyncIterable[bytes], *, content_type: str = CONTENT_TYPE) -> None:
         """See `ObjectStore`."""
         try:
             await obstore.put_async(

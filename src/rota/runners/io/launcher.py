@@ -1,9 +1,9 @@
 """The program that becomes ffmpeg: first it gives up what ffmpeg does not need. Run as a script by a bare interpreter.
 
-It imports nothing of Rota and nothing that is slow. Its first argument is a JSON object, the rest is the command. In its
-order: limits of the process, no new privileges, a network namespace without a network, Landlock (only these files may be
-read, written or executed, no TCP), seccomp (no sockets). What was asked for and cannot be had ends it: a command never
-runs with less around it than the runner has told its gateway.
+It imports nothing of Rota and nothing that is slow. Its first argument is a JSON object, the rest is the command. In
+its order: limits of the process, no new privileges, a network namespace without a network, Landlock (only these files
+may be read, written or executed, no TCP), seccomp (no sockets). What was asked for and cannot be had ends it: a
+command never runs with less around it than the runner has told its gateway.
 """
 
 import ctypes
@@ -25,7 +25,8 @@ _EXECUTE, _WRITE, _READ, _LIST, _TRUNCATE = 1, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _REMOVE, _MAKE, _RENAME = 1 << 5, 1 << 8, 1 << 13
 _RIGHTS_OF_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
 _ALL_RIGHTS = (1 << 16) - 1
-# socket, socketpair, ptrace, io_uring_setup, process_vm_readv, process_vm_writev, bpf, userfaultfd, keyctl, unshare, setns
+# socket, socketpair, ptrace, io_uring_setup, process_vm_readv, process_vm_writev, bpf, userfaultfd, keyctl, unshare,
+# setns
 _FORBIDDEN = {
     "x86_64": (0xC000003E, (41, 53, 101, 425, 310, 311, 321, 323, 250, 272, 308)),
     "aarch64": (0xC00000B7, (198, 199, 117, 425, 270, 271, 280, 282, 219, 97, 268)),
@@ -58,7 +59,7 @@ def main() -> None:
             _landlock(asked["landlock"])
         if asked.get("seccomp"):
             _seccomp()
-        os.execve(command[0], command, asked["env"])
+        os.execve(command[0], command, asked["env"])  # noqa: S606 - no shell is the point
     except (OSError, ValueError, KeyError) as error:
         print(f"the command cannot be started: {error}", file=sys.stderr)
         sys.exit(FAILED)

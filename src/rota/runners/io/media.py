@@ -1,8 +1,8 @@
 """One media session on a runner: its folder, and the ops that work in it.
 
-Each op is judged here, whatever the gateway or the engine thought of it (I12): paths and argv are resolved in the folder,
-bytes are counted as they come, and what does not go well leaves nothing behind that looks as if it had. An op answers
-with a result or with an error; what it raises is a fault of ours.
+Each op is judged here, whatever the gateway or the engine thought of it (I12): paths and argv are resolved in the
+folder, bytes are counted as they come, and what does not go well leaves nothing behind that looks as if it had. An op
+answers with a result or with an error; what it raises is a fault of ours.
 
 Spec: runners, "Media session ops and argv validation".
 """
@@ -109,15 +109,14 @@ class MediaSession:
                     raise asyncio.CancelledError
         if work.cancelled():
             return _stopped(cancelled, timeout_s)
-        match work.exception():
-            case None:
-                return work.result()
-            case OpFailure() as failure:
-                return failure.error
-            case OSError() as error if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                return OpError(code=OpCode.DISK_FULL, message="The runner's disk is full.", retryable=True)
-            case error:
-                raise error
+        broken = work.exception()
+        if broken is None:
+            return work.result()
+        if isinstance(broken, OpFailure):
+            return broken.error
+        if isinstance(broken, OSError) and broken.errno in (errno.ENOSPC, errno.EDQUOT):
+            return OpError(code=OpCode.DISK_FULL, message="The runner's disk is full.", retryable=True)
+        raise broken
 
     async def close(self) -> None:
         """Ends what runs; safe to repeat. The folder is its owner's to remove."""
@@ -149,7 +148,9 @@ class MediaSession:
         too_large = (
             OpFailure(OpCode.FILE_TOO_LARGE, f"The object has more than {args.max_bytes:,} bytes.")
             if bytes_max == args.max_bytes
-            else OpFailure(OpCode.DISK_FULL, f"The object has more bytes than this session may take: {bytes_max:,} are left.")
+            else OpFailure(
+                OpCode.DISK_FULL, f"The object has more bytes than this session may take: {bytes_max:,} are left."
+            )
         )
         part = await asyncio.to_thread(NewFile, self._folder, args.path)
         try:
@@ -157,7 +158,9 @@ class MediaSession:
                 args.url, part.write, bytes_max=bytes_max, too_large=too_large, moved=_told(progress)
             )
             if args.sha256 is not None and args.sha256.lower() != moved.sha256:
-                raise OpFailure(OpCode.STAGE_FAILED, "What came does not have the SHA-256 that was named.", retryable=True)
+                raise OpFailure(
+                    OpCode.STAGE_FAILED, "What came does not have the SHA-256 that was named.", retryable=True
+                )
             await asyncio.to_thread(part.keep)
         finally:
             await to_the_end(asyncio.to_thread(part.discard))
@@ -168,7 +171,9 @@ class MediaSession:
             size = os.fstat(file.fileno()).st_size
             bytes_max = min(args.max_bytes, self._limits.output_bytes_max)
             if size > bytes_max:
-                raise OpFailure(OpCode.OUTPUT_TOO_LARGE, f"The file has {size:,} bytes, and {bytes_max:,} may be published.")
+                raise OpFailure(
+                    OpCode.OUTPUT_TOO_LARGE, f"The file has {size:,} bytes, and {bytes_max:,} may be published."
+                )
             return await self._transfers.put(
                 args.put_url, file, size=size, content_type=args.content_type, moved=_told(progress)
             )

@@ -31,6 +31,7 @@ from rota.runners.io.figures import Figures
 from rota.runners.io.gateway_server import GatewayServer
 from rota.runners.io.internal_api import InternalApi
 from rota.runners.io.store import RunnerStore
+from rota.runners.io.usage import UsageBook
 from rota.runners.io.waiters import Waiters
 from rota.runners.matching import Needs, RunnerKind
 from rota.runners.messages import Requires
@@ -232,6 +233,7 @@ class Replica:
         done = await store.reap()
         for job_id, state in done.items():
             log.info("runner job is over", job_id=str(job_id), state=state)
+        await UsageBook(self._database).record()
         self._figures.waits(await store.depth())
 
     async def _tidy(self) -> None:

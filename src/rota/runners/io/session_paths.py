@@ -1,8 +1,8 @@
 """Opens files of a session by their virtual path: one folder after the other, from its descriptor, following no link.
 
-So nothing that is renamed or replaced meanwhile can lead a read or a write out of the session (S73, S74), and what is no
-regular file is refused at once instead of waited for (S78). The rule for links is short: none is followed, and a file
-with a second name is none of the session's.
+So nothing that is renamed or replaced meanwhile can lead a read or a write out of the session (S73, S74), and what is
+no regular file is refused at once instead of waited for (S78). The rule for links is short: none is followed, and a
+file with a second name is none of the session's.
 """
 
 import contextlib

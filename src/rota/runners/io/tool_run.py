@@ -1,8 +1,8 @@
 """Runs ffmpeg and ffprobe of sessions: behind the machine's walls, below a keeper, within limits.
 
 A keeper is the parent of its command and adopts what that leaves behind, so when a run is left, in whatever way, its
-whole tree is gone; and it is gone too when the runner itself is killed. Both output streams are read all the time, so a
-command never waits for us. What is said is judged elsewhere: `rota.runners.ffmpeg_report`.
+whole tree is gone; and it is gone too when the runner itself is killed. Both output streams are read all the time, so
+a command never waits for us. What is said is judged elsewhere: `rota.runners.ffmpeg_report`.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class ToolRunner:
         command = self._isolation.command(self._programs[tool], argv, folder=str(folder), limits=limits)
         began_at = time.monotonic()
         try:
-            ended = await self._run(command, folder, timeout_s, bytes_left, stdout, stderr)
+            ended = await self._run(command, folder, timeout_s, bytes_left, (stdout, stderr))
         except KeeperDied as error:
             raise OpFailure("internal_error", f"{tool} cannot be run here: {error}", retryable=True) from None
         if ended.status is None:
@@ -114,13 +114,12 @@ class ToolRunner:
         folder: Path,
         timeout_s: float,
         bytes_left: Callable[[], int],
-        stdout: Callable[[bytes], object],
-        stderr: Callable[[bytes], object],
+        takers: Sequence[Callable[[bytes], object]],
     ) -> Ended:
         keeper = await self._keepers.take()
         drains: list[Drain] = []
         try:
-            ending = await self._start(keeper, command, folder, [stdout, stderr], drains)
+            ending = await self._start(keeper, command, folder, takers, drains)
             try:
                 why = await _watch(ending, timeout_s, bytes_left)
             finally:
@@ -181,4 +180,6 @@ async def _end(keeper: Keeper, ending: "asyncio.Future[Ended]") -> None:
 
 
 def _full() -> OpFailure:
-    return OpFailure(OpCode.DISK_FULL, "The session has used the disk that it may use. Free some, or open another session.")
+    return OpFailure(
+        OpCode.DISK_FULL, "The session has used the disk that it may use. Free some, or open another session."
+    )

@@ -1,8 +1,8 @@
 """Moves bytes between a session and an object store, by URLs that are secrets.
 
-A URL is used as it is, once, and never told: not in logs, not in errors, not in what is raised (I10, S66). No redirect is
-followed, nothing is decompressed: what is counted and hashed is what arrives. Reading stops at the first byte that is too
-many. An upload always says its length, and never begins if it is too long.
+A URL is used as it is, once, and never told: not in logs, not in errors, not in what is raised (I10, S66). No
+redirect is followed, nothing is decompressed: what is counted and hashed is what arrives. Reading stops at the first
+byte that is too many. An upload always says its length, and never begins if it is too long.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from rota.runners.ops import Moved
 CHUNK_BYTES: Final = 1024 * 1024
 CONNECT_S: Final = 30.0
 STALL_S: Final = 120.0
-"""No byte for this long: the other end is taken to be gone. An op's own timeout is the bound for what is merely slow."""
+"""No byte for this long: the other end is taken to be gone. An op's own timeout bounds what is merely slow."""
 ERROR_BYTES_MAX: Final = 16 * 1024
 """What is read of a store's answer to find its code."""
 

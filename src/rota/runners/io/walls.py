@@ -46,7 +46,7 @@ def _stands(isolation: Isolation, program: Path | str) -> bool:
     with tempfile.TemporaryDirectory(prefix="rota-wall-") as folder:
         command = isolation.command(str(program), ["-version"], folder=folder, limits=_LIMITS)
         try:
-            done = subprocess.run(
+            done = subprocess.run(  # noqa: S603 - our own launcher and a program of the settings
                 command, cwd=folder, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRY_S, check=False
             )
         except (OSError, subprocess.SubprocessError):
