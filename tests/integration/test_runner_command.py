@@ -133,8 +133,8 @@ async def test_a_session_with_real_media_from_stage_to_publish_and_sigterm(folde
         nothing_runs(folder)
 
 
-async def test_a_killed_runner_leaves_a_folder_that_the_next_one_removes_and_resumes_nothing(folder: Path) -> None:
-    """S82 with real processes: the live one's is not touched."""
+async def test_what_a_killed_runner_left_is_removed_by_the_next_which_resumes_nothing(folder: Path) -> None:
+    """S82 with real processes, and the pool's way to connect."""
     async with stand_in() as gateway:
         await paired(folder, gateway)
         scratch = folder / "state" / "scratch"
@@ -154,12 +154,6 @@ async def test_a_killed_runner_leaves_a_folder_that_the_next_one_removes_and_res
             assert "running" not in connection.hello["payload"]
             (alive,) = scratch.iterdir()
             assert alive != dead
-            with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway), name="c") as third:
-                await welcomed(gateway)
-                assert len(list(scratch.iterdir())) == 2
-                third.signal(signal.SIGINT)
-                assert await asyncio.to_thread(third.status) == 0
-            assert list(scratch.iterdir()) == [alive]
             live.signal(signal.SIGTERM)
             assert await asyncio.to_thread(live.status) == 0
             assert "rpool_canary" not in live.out + live.err

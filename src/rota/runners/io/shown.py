@@ -76,12 +76,12 @@ class TerminalShown:
     """For people: a bar for each session, and lines above them."""
 
     def __init__(self) -> None:
-        self._progress = Progress(
+        self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[percent]}"),
             TextColumn("{task.fields[detail]}", style="dim"), TimeElapsedColumn(), console=Console(stderr=True),
             transient=True,
         )  # fmt: skip
-        self._progress.start()
+        self.progress.start()
         self._tasks: dict[str, TaskID] = {}
 
     def saw(self, what: Event | Command) -> None:
@@ -91,7 +91,7 @@ class TerminalShown:
                 self._line(text, style=_WORDS[urgent])
             case OpenSession(job_id, assign):
                 name = f"{job_id[:8]} {_short(assign.job_type)}"
-                self._tasks[job_id] = self._progress.add_task(name, total=None, percent="", detail=_WAITS)
+                self._tasks[job_id] = self.progress.add_task(name, total=None, percent="", detail=_WAITS)
             case RunOp(job_id=job_id, op=op):
                 self._move(job_id, None, op)
             case OpMoved(job_id=job_id, percent=percent, stage=stage, detail=detail):
@@ -101,24 +101,24 @@ class TerminalShown:
             case EndSession(job_id=job_id, reason=reason):
                 self._line(f"{job_id[:8]} ends: {reason}", style="dim")
             case SessionEnded(job_id=job_id) if job_id in self._tasks:
-                self._progress.remove_task(self._tasks.pop(job_id))
+                self.progress.remove_task(self._tasks.pop(job_id))
             case _:
                 pass
 
     def close(self) -> None:
         """Takes the bars away."""
-        self._progress.stop()
+        self.progress.stop()
 
     def _move(self, job_id: str, percent: float | None, detail: str) -> None:
         task = self._tasks.get(job_id)
         if task is not None:
-            self._progress.update(
+            self.progress.update(
                 task, completed=percent or 0.0, total=None if percent is None else 100.0,
                 percent="" if percent is None else f"{percent:.0f} %", detail=_short(detail),
             )  # fmt: skip
 
     def _line(self, text: str, *, style: str) -> None:
-        self._progress.console.print(Text(plain(text).plain, style=style))
+        self.progress.console.print(Text(plain(text).plain, style=style))
 
 
 def shown_for(*, terminal: bool | None = None) -> LinesShown | TerminalShown:
