@@ -14,7 +14,7 @@ from rota.runners.gateway import Gateway
 from rota.runners.registry import Link
 from rota.runners.session import OpLog, Repeat
 from tests.simulation.fleet_mutations import _without
-from tests.simulation.mutations import Mutation, Patch, _around, _method
+from tests.simulation.mutations import Mutation, Patch, around, method
 
 
 def _value(owner: Any, name: str, value: Any) -> Patch:
@@ -85,26 +85,26 @@ def _never_due(gateway: Gateway, live: Any) -> None:
 
 
 MUTATIONS: Final = (
-    Mutation("I2", "a session outlives its lease", _method(Agent, "_stop_what_is_over", _nothing)),
+    Mutation("I2", "a session outlives its lease", method(Agent, "_stop_what_is_over", _nothing)),
     Mutation("I2", "a runner trusts its lease for longer", _value(agents, "LEASE_S", 75.0)),
-    Mutation("I2", "heartbeats are answered and not stored", _around(Gateway, "handle", _without("Renew"))),
-    Mutation("I3", "cancels are not heard", _method(Agent, "_cancelled", _nothing)),
-    Mutation("S54", "stale messages are not answered", _around(Gateway, "handle", _without_message(messages.Cancel))),
-    Mutation("S62", "a lost lease is not heard", _method(Agent, "_end", _nothing)),
-    Mutation("S63", "an op that was done runs again", _around(OpLog, "ask", _runs_again)),
-    Mutation("seed", "two ops at once", _around(OpLog, "ask", _beside)),
+    Mutation("I2", "heartbeats are answered and not stored", around(Gateway, "handle", _without("Renew"))),
+    Mutation("I3", "cancels are not heard", method(Agent, "_cancelled", _nothing)),
+    Mutation("S54", "stale messages are not answered", around(Gateway, "handle", _without_message(messages.Cancel))),
+    Mutation("S62", "a lost lease is not heard", method(Agent, "_end", _nothing)),
+    Mutation("S63", "an op that was done runs again", around(OpLog, "ask", _runs_again)),
+    Mutation("seed", "two ops at once", around(OpLog, "ask", _beside)),
     Mutation("seed", "jobs beyond the free slots", _value(Link, "free", property(_all_slots))),
     Mutation("seed", "jobs of everybody for everybody", _anybodys),
-    Mutation("seed", "what a runner still holds is not told", _method(Agent, "_running", _holds_nothing)),
-    Mutation("seed", "ops are not asked again after a reconnect", _method(Gateway, "_attach", _nothing)),
-    Mutation("seed", "the old connection stays", _around(Gateway, "_verified", _keeps_old_link)),
+    Mutation("seed", "what a runner still holds is not told", method(Agent, "_running", _holds_nothing)),
+    Mutation("seed", "ops are not asked again after a reconnect", method(Gateway, "_attach", _nothing)),
+    Mutation("seed", "the old connection stays", around(Gateway, "_verified", _keeps_old_link)),
     Mutation("seed", "offers are never over", _value(gateways, "ACCEPT_S", inf)),
-    Mutation("S56", "a lost session leaves its waiters", _around(Gateway, "_forget", _forgets_waiters)),
+    Mutation("S56", "a lost session leaves its waiters", around(Gateway, "_forget", _forgets_waiters)),
     Mutation("seed", "the silence of a runner is not noticed", _value(messages, "DEAD_AFTER_S", inf)),
     Mutation("seed", "the silence of a gateway is not noticed", _value(agents, "SILENCE_S", inf)),
-    Mutation("seed", "a lost connection is not dialled again", _method(Agent, "_down", _stays_down)),
-    Mutation("seed", "claims are not dealt", _method(Gateway, "_claimed", _nothing)),
-    Mutation("seed", "a queued job wakes nobody", _method(Gateway, "_demand", _nothing)),
-    Mutation("seed", "ends are not stored", _around(Gateway, "handle", _without("Succeed"))),
-    Mutation("seed", "the timers of jobs are not looked at", _method(Gateway, "_job_due", _never_due)),
+    Mutation("seed", "a lost connection is not dialled again", method(Agent, "_down", _stays_down)),
+    Mutation("seed", "claims are not dealt", method(Gateway, "_claimed", _nothing)),
+    Mutation("seed", "a queued job wakes nobody", method(Gateway, "_demand", _nothing)),
+    Mutation("seed", "ends are not stored", around(Gateway, "handle", _without("Succeed"))),
+    Mutation("seed", "the timers of jobs are not looked at", method(Gateway, "_job_due", _never_due)),
 )

@@ -201,7 +201,7 @@ class Agent:
             times.append(self._heard_at + SILENCE_S)
         if self.draining is not None and any(held.state is State.RUNNING for held in self.held.values()):
             times.append(self._drain_by)
-        if self._awaits_crossing():
+        if self._awaits_crossing() and self._now < self._leave_at:
             times.append(self._leave_at)
         times.extend(_stop_at(held) for held in self.held.values() if held.state is not State.ENDING)
         first = min(times)

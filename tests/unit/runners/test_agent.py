@@ -340,10 +340,15 @@ def test_a_wrong_clock_is_corrected_once_and_told() -> None:
 def test_an_assign_that_crosses_a_drain_is_declined() -> None:
     """S65"""
     bench = connected()
+    bench.hear(messages.GatewayHeartbeat(server_time="2027-01-15T08:16:40Z", leases=()))
     said = bench(events.Drain("sigterm", 0.0))
-    assert [type(message).__name__ for message in sent(said)] == ["Drain", "Bye"]
+    assert [type(message).__name__ for message in sent(said)] == ["Drain", "RunnerHeartbeat"]
+    assert [message.reason for message in sent(bench.assign(OTHER))] == ["shutting_down"]
+    said = bench.hear(messages.GatewayHeartbeat(server_time="2027-01-15T08:16:40Z", leases=()))
+    assert [type(message).__name__ for message in sent(said)] == ["Bye"], "all that crossed has come"
     bench = at_work(slots=2)
-    assert [type(message).__name__ for message in sent(bench(events.Drain("sigterm", 20.0)))] == ["Drain"]
+    said = bench(events.Drain("sigterm", 20.0))
+    assert [type(message).__name__ for message in sent(said)] == ["Drain", "RunnerHeartbeat"]
     assert [message.reason for message in sent(bench.assign(OTHER))] == ["shutting_down"]
     (end,) = of(events.EndSession, bench.wait(20.5, answers=True))
     assert end.job_id == JOB
@@ -352,6 +357,13 @@ def test_an_assign_that_crosses_a_drain_is_declined() -> None:
     assert [int(command.code) for command in of(events.Hang, said)] == [1000]
     assert bench(events.Dropped(bench.link, 1000, "")) == [events.Exit(0)]
     assert bench.core.next_at() is None
+
+
+def test_a_drain_that_nobody_answers_ends_all_the_same() -> None:
+    bench = connected()
+    bench(events.Drain("sigterm", 0.0))
+    said = bench.wait(5.5, answers=False)
+    assert [type(message).__name__ for message in sent(said)] == ["Bye"]
 
 
 def test_a_drain_without_a_connection_ends_at_once() -> None:
