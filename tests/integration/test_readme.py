@@ -44,8 +44,8 @@ ELSEWHERE: Final = frozenset(
     }
 )  # fmt: skip
 """Guides that are tested elsewhere: one needs a project around it (`test_django.py`), two an exec server
-(`test_exec_jobs.py`, `test_exec_guide.py`), two a gateway (`test_runner_command.py`, `test_runners_whole.py`), one shows
-a command (`tests/runners/test_check_argv.py`)."""
+(`test_exec_jobs.py`, `test_exec_guide.py`), two a gateway (`test_runner_command.py`, `test_runners_whole.py`), one
+shows a command (`tests/runners/test_check_argv.py`)."""
 
 COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0

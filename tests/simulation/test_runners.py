@@ -12,8 +12,8 @@ from tests.simulation.checks import Broken
 from tests.simulation.mutations import Mutation
 from tests.simulation.runner_mutations import MUTATIONS
 
-FIXED = 250
-FRESH = 100
+FIXED = 150
+FRESH = 60
 CATCHES_WITHIN = 150
 """Histories in which a broken rule must show."""
 

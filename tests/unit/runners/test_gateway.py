@@ -616,3 +616,22 @@ def test_nothing_is_said_or_kept_when_nothing_is_left() -> None:
     assert desk.wait(1000) == []
     core = desk.core
     assert not (core.jobs or core._sessions or core._asks or core.registry.links or core.registry.of_runner)
+
+
+def test_a_token_that_was_good_ends_nevertheless() -> None:
+    desk = Desk()
+    desk.connect()
+    proof = desk.run()
+    said = desk.core.handle(
+        events.Received(1, Frame("m", messages.Progress(**proof, stage="s"), JOB)), desk.now, WALL + 900
+    )
+    assert [message.reason for message in messages_of(said)] == ["lease_lost"]
+
+
+def test_accept_and_reject_count_once() -> None:
+    desk = Desk()
+    desk.connect()
+    proof = desk.run()
+    assert desk.hear(messages.Accept(**proof), job_id=JOB) == []
+    assert desk.hear(messages.Reject(**proof, reason="busy"), job_id=JOB) == []
+    assert JOB in desk.core.jobs
