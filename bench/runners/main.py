@@ -1,4 +1,4 @@
-"""`./dev bench runners [--quick] [--rounds N] [--json FILE]`: an op and an assignment, each against its bare likeness."""
+"""`./dev bench runners [--quick] [--rounds N] [--json FILE]`: an op and an assignment, each against its bare like."""
 
 import argparse
 import asyncio
