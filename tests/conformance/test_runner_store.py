@@ -142,6 +142,17 @@ async def test_replicas_that_claim_together_do_not_pass_the_cap(fleet: Fleet) ->
         await fleet.add("a")
     found = await asyncio.gather(*(fleet.claim(f"pool:{n}", cap=2) for n in range(6)))
     assert sum(map(len, found)) == 2
+    # A claim waits for the one before, whose jobs it has to count.
+    database = fleet.store.database
+    async with database.transaction() as conn:
+        await fleet.store._fetch("lock_pool.sql", conn=conn)
+        next_one = asyncio.create_task(fleet.claim("pool:7"))
+        waits = "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        async with asyncio.timeout(30):
+            while (await database.fetch(waits))[0]["n"] == 0:
+                assert not next_one.done()
+                await asyncio.sleep(0.01)
+    assert len(await next_one) == 1
 
 
 async def test_life_of_a_job(fleet: Fleet) -> None:
