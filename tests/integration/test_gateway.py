@@ -137,26 +137,29 @@ async def test_s57_a_runner_that_comes_back_at_another_replica_is_served_there(
     migrated_dsn: str, replica: Replica, engine: Engine, device: Device
 ) -> None:
     job = await engine.create()
-    async with gateway(migrated_dsn) as other, Engine(other) as their_engine:
-        async with connected(replica, device.auth()) as runner:
-            assign = await runner.take()
-            session = (await engine.until(job, "Running"))["sessionId"]
-            # Asked at the other replica, the op is forwarded once to the one that holds the socket.
-            asked = asyncio.create_task(their_engine.op(session, "stat", {"path": "a"}))
-            await runner.answer(assign, {"exists": False, "bytes": 0})
-            assert (await asked)[0] == 200
-            pending = asyncio.create_task(engine.op(session, "stat", {"path": "b"}, opId="op-b"))
-            await runner.hear("op.request")
-            held = [{"jobId": assign["jobId"], "leaseEpoch": assign["payload"]["leaseEpoch"]}]
-            async with connected(other, device.auth(), running=held) as back:
-                assert back.seen[0]["payload"]["resumed"] == held
-                assert (await runner.closed())[0] == 4409  # the newest connection wins, on all replicas
-                request = await back.answer(assign, {"exists": True, "bytes": 1})
-                assert request["payload"]["opId"] == "op-b"
-                assert (await pending)[0] == 200
-                here = asyncio.create_task(their_engine.op(session, "stat", {"path": "c"}))
-                await back.answer(assign, {"exists": True, "bytes": 2})
-                assert (await here)[0] == 200
+    async with (
+        gateway(migrated_dsn) as other,
+        Engine(other) as their_engine,
+        connected(replica, device.auth()) as runner,
+    ):
+        assign = await runner.take()
+        session = (await engine.until(job, "Running"))["sessionId"]
+        # Asked at the other replica, the op is forwarded once to the one that holds the socket.
+        asked = asyncio.create_task(their_engine.op(session, "stat", {"path": "a"}))
+        await runner.answer(assign, {"exists": False, "bytes": 0})
+        assert (await asked)[0] == 200
+        pending = asyncio.create_task(engine.op(session, "stat", {"path": "b"}, opId="op-b"))
+        await runner.hear("op.request")
+        held = [{"jobId": assign["jobId"], "leaseEpoch": assign["payload"]["leaseEpoch"]}]
+        async with connected(other, device.auth(), running=held) as back:
+            assert back.seen[0]["payload"]["resumed"] == held
+            assert (await runner.closed())[0] == 4409  # the newest connection wins, on all replicas
+            request = await back.answer(assign, {"exists": True, "bytes": 1})
+            assert request["payload"]["opId"] == "op-b"
+            assert (await pending)[0] == 200
+            here = asyncio.create_task(their_engine.op(session, "stat", {"path": "c"}))
+            await back.answer(assign, {"exists": True, "bytes": 2})
+            assert (await here)[0] == 200
 
 
 async def test_an_owner_that_is_not_reached_is_a_502(replica: Replica, engine: Engine, device: Device) -> None:
