@@ -59,8 +59,8 @@ def run(
 ) -> None:
     """Work for a gateway until a signal stops it: Ctrl-C lets sessions end, a second one or SIGTERM does not."""
     settings = _settings(gateway, name)
-    log.setup(settings)
     is_who = who(settings, pool=pool)
+    log.setup(settings)
     ability = probe(settings)
     terminal.print_facts(facts_of(ability, gateway=is_who.gateway.shown, who=is_who.name))
     shown = shown_for()
