@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,10 +14,11 @@ import uvloop
 
 from bench import machine, report
 from bench.machine import Bystanders
+from bench.queue.peers import NotInstalled
 from bench.report import Bar, Line, Sample
-from bench.slots import book, grants, works
+from bench.slots import book, grants, peers, turns, works
 
-WORKS: Final = ("book", "grants", "commands", "pipes")
+WORKS: Final = ("book", "grants", "commands", "turns", "idle", "pipes")
 LINES: Final = (
     Line(
         "book", "park and grant, 1,000 wants : heapq", "book.small", "heapq.small",
@@ -46,6 +48,33 @@ LINES: Final = (
     Line("commands", "the same : bare loop, 2 at once", "cycles.rota", "commands.bare2"),
     Line("commands", "the same without the wire : bare spawn loop", "commands.rota", "commands.bare1"),
     Line(
+        "commands", "/bin/true in 2 slots : HyperQueue's LocalCluster", "cycles.rota", "rate.hyperqueue",
+        bar=Bar("commands / HyperQueue", 2.0),
+    ),
+    Line(
+        "commands", "/bin/true in 2 slots : Dask's LocalCluster", "cycles.rota", "rate.dask",
+        bar=Bar("commands / Dask", 3.0),
+    ),
+    Line(
+        "turns", "grants that B's one waits for beside A's many", "fair.rota", unit="grants",
+        bar=Bar("grants before B's one (below)", 3.0, of_ratio=False, below=True),
+    ),
+    Line("turns", "the same : HyperQueue", "fair.rota", "fair.hyperqueue", unit="grants"),
+    Line("turns", "the same : Dask", "fair.rota", "fair.dask", unit="grants"),
+    Line(
+        "turns", "grants that an urgent one waits for", "urgent.rota", unit="grants",
+        bar=Bar("grants before an urgent one (below)", 3.0, of_ratio=False, below=True),
+    ),
+    Line("turns", "the same : HyperQueue", "urgent.rota", "urgent.hyperqueue", unit="grants"),
+    Line("turns", "the same : Dask", "urgent.rota", "urgent.dask", unit="grants"),
+    Line(
+        "idle", "frames without work, in both directions of a client", "frames.rota", unit="frames",
+        bar=Bar("frames while idle (below)", 1.0, of_ratio=False, below=True),
+    ),
+    Line("idle", "CPU without work", "idle.rota", unit="ms/s", digits=1),
+    Line("idle", "the same : HyperQueue", "idle.rota", "idle.hyperqueue", unit="ms/s", digits=1),
+    Line("idle", "the same : Dask", "idle.rota", "idle.dask", unit="ms/s", digits=1),
+    Line(
         "pipes", "stdin → cat → stdout : curl through nginx", "pipes.rota", "pipes.curl", unit="MiB/s",
         bar=Bar("pipes / curl through nginx", 0.5),
     ),
@@ -63,6 +92,7 @@ def parse(args: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where bars, medians and samples go")
     parser.add_argument("--commands", type=int, metavar="N", help="default: 2,000")
     parser.add_argument("--mib", type=int, metavar="N", help="default: 1,024")
+    parser.add_argument("--peers", action="store_true", help="HyperQueue and Dask too; they are installed once")
     given = parser.parse_args(args)
     for work in given.works:
         if work not in WORKS:
@@ -86,12 +116,24 @@ def plan(bystanders: Bystanders, given: argparse.Namespace, folder: Path) -> dic
             lambda: works.spawns(bystanders, given.commands, 1),
             lambda: works.spawns(bystanders, given.commands, 2),
         ],
+        "turns": [lambda: turns.measure(bystanders, 500 if given.quick else 10_000, folder)],
+        "idle": [lambda: turns.idle(bystanders, 0.5 if given.quick else 20.0, folder)],
         "pipes": [
             lambda: works.pipes(bystanders, size, folder / "scratch"),
             lambda: works.curl(bystanders, size, folder),
         ],
     }
-    return {name: steps[name] for name in WORKS if name in given.works}
+    chosen = {name: steps[name] for name in WORKS if name in given.works}
+    if given.peers:
+        # A peer is measured in all that it has in one go: its cluster takes seconds to start.
+        chosen["peers"] = [
+            partial(
+                peers.measure, bystanders, peer, count=given.commands, line=200 if given.quick else 10_000,
+                idle_s=0.5 if given.quick else 20.0,
+            )
+            for peer in peers.PEERS
+        ]  # fmt: skip
+    return chosen
 
 
 async def measure_all(given: argparse.Namespace, folder: Path) -> tuple[list[Sample], list[str]]:
@@ -118,12 +160,19 @@ async def measure_all(given: argparse.Namespace, folder: Path) -> tuple[list[Sam
 def main(args: Sequence[str]) -> int:
     """Measures and reports. Returns: 0, or 1 if something could not be measured; a bar not reached is no failure."""
     given = parse(args)
+    if given.peers:
+        try:
+            peers.install()
+        except NotInstalled as error:
+            print(error, file=sys.stderr)
+            return 1
+    lines = [line for line in LINES if given.peers or not (line.base or "").endswith(peers.PEERS)]
     with tempfile.TemporaryDirectory() as folder:
         samples, failures = uvloop.run(measure_all(given, Path(folder)))
         facts = machine.facts(Path(folder))
     if given.json is not None:
         found = {
-            "bars": report.bars(LINES, samples),
+            "bars": report.bars(lines, samples),
             "medians": report.medians(samples),
             "failures": failures,
             "sizes": {"commands": given.commands, "mib": given.mib, "rounds": given.rounds},
@@ -131,7 +180,7 @@ def main(args: Sequence[str]) -> int:
             "samples": [asdict(sample) for sample in samples],
         }
         given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(report.table(LINES, samples))
+    print(report.table(lines, samples))
     if samples:
         print(report.disturbance(samples, limit=0.1))
     for failure in failures:

@@ -1,127 +1,30 @@
 """The failure matrix of the slot broker, row by row, with real exec servers, workers and clients that are killed or
-stopped. The rows of badly timed messages are in `tests/integration/test_slot_client.py` and `test_legacy.py`.
+stopped. The table in docs/OPERATING.md says which test is which row's.
 """
 
 import json
-import os
+import re
 import signal
 import subprocess
+import urllib.error
+import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.integration.programs import ROTA, Program, clean_environment, nothing_runs, running, until
+from tests.faults.processes import ROOT
+from tests.faults.slot_sites import PROGRAM, Server, Site, all_done, enqueue, slot_site
+from tests.integration.programs import ROTA, clean_environment, until
 from tests.postgres_servers import Psql
-
-PROGRAM = """
-import rota
-
-app = rota.App()
-
-
-@app.job(exec=["hold"], lease_s=4, heartbeat_s=1, max_tries=20, retry=rota.Fixed(0.1))
-async def hold(ctx: rota.Context) -> str:
-    return (await ctx.run("hold")).output.decode()
-"""
-
-EXEC_TOML = """
-[server]
-offer_timeout_s = 1
-[waitgroups.all]
-processes = {slots}
-[services.hold]
-command = ["sh", "-c", "while [ ! -e '{go}' ]; do printf .; sleep 0.2; done"]
-waitgroup = "all"
-[services.cat]
-command = ["cat"]
-waitgroup = "all"
-"""
-
-
-class Site:
-    """A folder with the program, the exec servers' settings, and the file that lets all commands end."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder = folder
-        self.go = folder / "go"
-        self._stack = stack
-        self._number = 0
-        (folder / "holding.py").write_text(PROGRAM)
-        self.paths = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-
-    def start(self, *words: str, name: str, **environ: str) -> Program:
-        self._number += 1
-        return self._stack.enter_context(
-            running(
-                [*ROTA, *words], folder=self.folder, environ={**self.paths, **environ}, name=f"{name}{self._number}"
-            )
-        )
-
-    def exec_server(self, *, slots: int = 1, port: int = 0) -> "Server":
-        self._number += 1
-        config, told = self.folder / f"exec{self._number}.toml", self.folder / f"address{self._number}"
-        config.write_text(EXEC_TOML.format(slots=slots, go=self.go))
-        program = self.start(
-            "execserver", "--config", str(config), "--port", str(port), "--address-file", str(told), name="execserver"
-        )  # fmt: skip
-        until(lambda: told.exists() and told.read_text().endswith("\n"), "the exec server listens")
-        return Server(program, told.read_text().strip())
-
-    def worker(self, dsn: str, *servers: "Server") -> Program:
-        program = self.start(
-            "worker", "--alone", "holding:app", name="worker", ROTA_DSN=dsn, ROTA_POLL_S="0.1",
-            ROTA_EXEC_ADDRESSES=",".join(server.address for server in servers),
-        )  # fmt: skip
-        program.says("worker started")
-        return program
-
-    def client(self, *words: str, server: "Server") -> Program:
-        return self.start("exec", *words, name="client", ROTA_EXEC_ADDRESSES=server.address)
-
-
-class Server:
-    """An exec server that runs."""
-
-    def __init__(self, program: Program, address: str) -> None:
-        self.program, self.address = program, address
-
-    @property
-    def port(self) -> int:
-        return int(self.address.rpartition(":")[2])
-
-    def look(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.address}/overview", timeout=30) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
-
-    def counts(self) -> tuple[int, int]:
-        """Commands that run, and calls that wait."""
-        view = self.look()["waitgroups"]["all"]
-        return view.get("running", 0), view.get("waiting", 0)
-
-    def reaches(self, run: int, wait: int) -> None:
-        until(lambda: self.counts() == (run, wait), f"{run} run and {wait} wait; it is {self.counts()}")
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    with ExitStack() as stack:
-        yield Site(folder, stack)
-    nothing_runs(folder)
-
-
-def enqueue(psql: Psql, dsn: str, count: int) -> None:
-    psql(dsn, f"SELECT rota.enqueue('hold', '{{}}') FROM generate_series(1, {count})")
-
-
-def all_done(psql: Psql, dsn: str, count: int) -> Callable[[], bool]:
-    return lambda: psql(dsn, "SELECT count(*) FROM rota.jobs WHERE state = 'done'") == str(count)
+    with slot_site(tmp_path / "site") as made:
+        yield made
 
 
 @contextmanager
@@ -248,3 +151,119 @@ def test_people_see_the_fleet_and_why_a_job_waits(site: Site, migrated_dsn: str,
     shown = subprocess.run(why, env=told_why, capture_output=True, text=True, check=True, timeout=60).stdout
     assert "Its call of hold waits for a slot" in shown
     assert "1 get one before it, and 1 run" in " ".join(shown.split())
+
+
+def test_two_offers_for_one_call_race_the_first_wins_and_the_other_slot_is_free_at_once(site: Site) -> None:
+    one, two = (site.exec_server(offer_timeout_s=300) for _ in range(2))
+    for server in (one, two):
+        site.client("hold", server=server)
+        server.reaches(1, 0)
+    waiting = site.client("cat", str(site.folder / "holding.py"), server=(one, two))
+    for server in (one, two):
+        server.reaches(1, 1)
+    # It stands still while both offers come, so both are there when it goes on.
+    waiting.signal(signal.SIGSTOP)
+    site.go.touch()
+    for server in (one, two):
+        until(lambda server=server: server.look()["waitgroups"]["all"].get("offered") == 1, "its slot is offered")
+    waiting.signal(signal.SIGCONT)
+    assert (waiting.status(), waiting.out) == (0, PROGRAM)
+    for server in (one, two):
+        until(lambda server=server: not server.in_use(), "no slot is in use")
+    assert sum(server.look()["services"]["cat"].get("runs", 0) for server in (one, two)) == 1
+
+
+def test_a_job_that_finds_no_slot_in_time_goes_back_for_a_minute(site: Site, migrated_dsn: str, psql: Psql) -> None:
+    server = site.exec_server()
+    site.client("hold", server=server)
+    server.reaches(1, 0)
+    site.worker(migrated_dsn, server, ROTA_EXEC_WAIT_S="0.5")
+    enqueue(psql, migrated_dsn, 1)
+    back = (
+        "SELECT count(*) FROM rota.jobs WHERE state = 'queued' AND tries = 0"
+        " AND last_error LIKE '%No slot came in time%' AND run_after > now() + interval '30 seconds'"
+    )
+    until(lambda: psql(migrated_dsn, back) == "1", "it is back, and no try counts")
+    server.reaches(1, 0)
+
+
+def test_an_exec_server_that_stands_still_is_left_and_kills_its_orphans_when_it_goes_on(site: Site) -> None:
+    quick = {"FAULTS_PING_S": "2"}
+    one, two = (site.exec_server(**quick) for _ in range(2))
+    runs = site.client("hold", server=one, **quick)
+    holder = site.client("hold", server=two)
+    for server in (one, two):
+        server.reaches(1, 0)
+    waits = site.client("cat", str(site.folder / "holding.py"), server=(one, two), **quick)
+    for server in (one, two):
+        server.reaches(1, 1)
+    one.program.signal(signal.SIGSTOP)
+    assert runs.status() == 1
+    assert "broke while hold ran" in runs.err
+    assert waits.popen.poll() is None, "it goes on waiting at the other"
+    holder.signal(signal.SIGKILL)
+    assert (waits.status(), waits.out) == (0, PROGRAM)
+    one.program.signal(signal.SIGCONT)
+    for server in (one, two):
+        server.reaches(0, 0)
+
+
+def test_a_client_that_stands_still_loses_its_command_and_its_want(site: Site) -> None:
+    server = site.exec_server(FAULTS_PING_S="2")
+    stopped = site.client("hold", server=server)
+    server.reaches(1, 0)
+    stopped.signal(signal.SIGSTOP)
+    server.reaches(0, 0)
+    until(lambda: server.look()["clients"] == 0, "it is gone for the exec server")
+    stopped.signal(signal.SIGCONT)
+    assert stopped.status() == 1
+    assert "broke while hold ran" in stopped.err
+
+
+def test_a_new_client_polls_an_exec_server_of_the_time_before_the_broker(site: Site) -> None:
+    server = site.exec_server(FAULTS_OLD="1")
+    client = site.client("cat", str(site.folder / "holding.py"), server=server)
+    assert (client.status(), client.out) == (0, PROGRAM)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{server.address}/broker", timeout=60)
+    refused.value.close()
+    assert refused.value.code == 404, "it has none, indeed"
+
+
+def test_an_old_client_takes_no_slot_from_a_call_that_is_parked(site: Site) -> None:
+    server = site.exec_server()
+    holder = site.client("hold", server=server)
+    server.reaches(1, 0)
+    parked = site.client("cat", str(site.folder / "holding.py"), server=server)
+    server.reaches(1, 1)
+    assert token(server) is None, "503"
+    holder.signal(signal.SIGKILL)
+    assert (parked.status(), parked.out) == (0, PROGRAM)
+    server.reaches(0, 0)
+    told = token(server)
+    assert told is not None
+    query = urllib.parse.urlencode({"token": told, "job": json.dumps({"args": []})})
+    asked = urllib.request.Request(f"{server.address}/job?{query}", data=b"as ever", method="PUT")
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        assert answer.read() == b"as ever"
+    server.reaches(0, 0)
+
+
+def token(server: Server) -> str | None:
+    """A slot as old clients ask for one; None: busy."""
+    try:
+        with urllib.request.urlopen(f"{server.address}/token/cat", timeout=60) as answer:
+            return str(json.load(answer)["token"])
+    except urllib.error.HTTPError as error:
+        assert error.code == 503
+        return None
+
+
+def test_the_table_of_the_matrix_names_tests_that_exist() -> None:
+    table = (ROOT / "docs" / "OPERATING.md").read_text(encoding="utf-8")
+    table = table.partition("## The failure matrix of slots")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(test_\w+)`", table))
+    files = set(re.findall(r"`(tests/\S+)`", table))
+    found = {name for file in files for name in re.findall(r"def (test_\w+)", (ROOT / file).read_text("utf-8"))}
+    assert len(named) >= 13
+    assert named <= found

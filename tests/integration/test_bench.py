@@ -54,6 +54,18 @@ def test_the_slot_bench_measures_the_book_and_grants(tmp_path: Path) -> None:
     assert all(value > 0 for value in said["medians"].values())
 
 
+def test_the_slots_bench_measures_turns_and_silence(tmp_path: Path) -> None:
+    found = tmp_path / "bench.json"
+    done = run("slots", "turns", "idle", "--quick", "--json", str(found))
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(found.read_text())
+    # Whoever is next in turn has the next grant; a grant may be on its way already.
+    assert said["medians"]["fair.rota"] <= 2
+    assert said["medians"]["urgent.rota"] <= 2
+    assert said["medians"]["frames.rota"] == 0
+    assert "HyperQueue" not in done.stdout
+
+
 def test_a_bench_that_does_not_exist_is_said_so() -> None:
     done = run("nothing")
     assert done.returncode == 2

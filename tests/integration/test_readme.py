@@ -38,14 +38,14 @@ WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 """The pages whose shell blocks run what stands above them."""
 
 ELSEWHERE: Final = frozenset(
-    {
-        "docs/guide/argv-gate.md", "docs/guide/django.md", "docs/guide/exec-calls.md", "docs/guide/exec-servers.md",
-        "docs/guide/runner-machines.md", "docs/guide/runners.md",
-    }
+    f"docs/guide/{name}.md"
+    for name in (
+        "argv-gate", "django", "exec-calls", "exec-servers", "load-balancers", "runner-machines", "runners", "sizing-slots",
+    )
 )  # fmt: skip
-"""Guides that are tested elsewhere: one needs a project around it (`test_django.py`), two an exec server
-(`test_exec_jobs.py`, `test_exec_guide.py`), two a gateway (`test_runner_command.py`, `test_runners_whole.py`), one
-shows a command (`tests/runners/test_check_argv.py`)."""
+"""Guides that are tested elsewhere: one needs a project around it (`test_django.py`), some exec servers
+(`test_exec_jobs.py`, `test_exec_guide.py`, `test_balancers.py`), one shows a command
+(`tests/runners/test_check_argv.py`), two need a gateway (`test_runner_command.py`, `test_runners_whole.py`)."""
 
 COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0
@@ -59,6 +59,7 @@ KNOWN_VARIABLES: Final = frozenset(
         "ROTA_DEV_VENV",
         "ROTA_DEV_PYTHON",
         "ROTA_DEV_REQUIRE",
+        "ROTA_DEV_FLAT_JOBS",
         "ROTA_DEV_SEED",
         "ROTA_DEV_FFMPEG",
     }

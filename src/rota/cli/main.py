@@ -58,7 +58,7 @@ devices.register(runner.app)
 app.add_typer(runner.app, name="runner")
 app.command("gateway")(gateway.gateway)
 app.command("dev")(dev.dev)
-app.command("demo")(demo.demo)
+app.add_typer(demo.app, name="demo")
 
 
 def _version(asked: bool) -> None:

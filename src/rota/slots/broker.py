@@ -138,8 +138,7 @@ class Broker:
 
     def next_at(self) -> float | None:
         """When to say `Tick` next; None: not before something happens."""
-        while self._offers and self._offers[0][1].state != "offered":
-            self._offers.popleft()
+        self._forget_answered()
         times = [at for at in (self._hello_at, self._offers[0][0] if self._offers else None) if at is not None]
         self.due_by = min(times, default=inf)
         return None if self.due_by == inf else self.due_by
@@ -373,9 +372,16 @@ class Broker:
         call.group.ledger.take(call.service)
         call.state, call.since = "offered", now
         ends_at = now + self.rules.offer_timeout_s
+        self._forget_answered()
         self._offers.append((ends_at, call))
         self.due_by = min(self.due_by, ends_at)
         self._out.append(Deal(call.client.number, messages.Offer(call.job_id), call.service, now - call.parked_at))
+
+    def _forget_answered(self) -> None:
+        """Drops the offers in front that were answered: at 20,000 a second they would be 80 MB until they time out."""
+        offers = self._offers
+        while offers and offers[0][1].state != "offered":
+            offers.popleft()
 
     def _end_offer(self, call: Call) -> None:
         call.state = "over"  # whoever ends an offer forgets the call

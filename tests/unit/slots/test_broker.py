@@ -156,6 +156,15 @@ def test_a_broker_that_is_used_for_long_keeps_nothing() -> None:
     assert broker.groups["cpu"].book.lines == []
 
 
+def test_answered_offers_are_not_kept_until_they_would_have_timed_out() -> None:
+    desk = Desk(4, clients=1)
+    for number in range(1000):
+        desk.wants(1, f"j{number}")
+        desk.says(1, Job(f"j{number}", Work()))
+        desk.ends(f"j{number}")
+    assert len(desk.broker._offers) <= 1
+
+
 def test_nothing_is_said_while_nothing_happens() -> None:
     """I8."""
     desk = Desk()

@@ -1,0 +1,74 @@
+"""Other ways to run commands in slots, to measure beside Rota: HyperQueue and Dask, each with its own local cluster.
+
+They are installed once, in an environment of their own under the user's cache.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from bench.machine import Bystanders
+from bench.queue.peers import NotInstalled, cache
+from bench.report import Sample
+from bench.slots.works import SLOTS, NotMeasured
+
+HERE: Final = Path(__file__).parent
+PEERS: Final = ("hyperqueue", "dask")
+ANSWER_S: Final = 600.0
+
+
+def install() -> None:
+    """Makes their environment, or brings it up to date.
+
+    Raises: NotInstalled.
+    """
+    place = _place()
+    wanted = (HERE / "peers.txt").read_text()
+    stamp = place / "peers.txt"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    try:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
+        pip = [place / "bin" / "python", "-m", "pip", "install", "-q", "-r", HERE / "peers.txt"]
+        subprocess.run(pip, check=True, stdout=sys.stderr)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NotInstalled(f"HyperQueue and Dask could not be installed: {error}") from error
+    stamp.write_text(wanted)
+
+
+async def measure(bystanders: Bystanders, peer: str, *, count: int, line: int, idle_s: float) -> list[Sample]:
+    """Everything that a peer is measured in, in a process of its own.
+
+    Args:
+        bystanders: who else uses the machine.
+        peer: one of PEERS.
+        count: commands for its rate.
+        line: commands of others before the one that is looked at.
+        idle_s: how long it has nothing to do.
+    """
+    since = bystanders.reading()
+    told = json.dumps({"count": count, "line": line, "idle_s": idle_s, "slots": SLOTS})
+    process = await asyncio.create_subprocess_exec(
+        _place() / "bin" / "python", HERE / "peer_hosts" / f"{peer}.py", told,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), ANSWER_S)
+    except TimeoutError:
+        raise NotMeasured(f"{peer} took longer than {ANSWER_S:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise NotMeasured(f"{peer}: {err.decode(errors='replace').strip()[-300:]}")
+    others = bystanders.share(since)
+    found: dict[str, float] = json.loads(out.splitlines()[-1])
+    return [Sample(f"{key}.{peer}", value, others) for key, value in found.items()]
+
+
+def _place() -> Path:
+    return cache() / "slots"

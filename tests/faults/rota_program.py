@@ -1,0 +1,27 @@
+"""`rota` for the fault tests: as it is, but with quicker pings, or as an exec server of the time before the broker.
+
+FAULTS_PING_S is how often both sides ping and how long they wait for the answer; with FAULTS_OLD an exec server has the
+two older routes alone.
+"""
+
+import functools
+import os
+
+from rota.cli.main import main
+from rota.slots.io import execserver, links, server
+
+
+def run() -> None:
+    """Runs the command line."""
+    if ping_s := os.environ.get("FAULTS_PING_S"):
+        links.PING_EVERY_S = links.PING_TIMEOUT_S = float(ping_s)  # type: ignore[misc]
+        execserver.Listen = functools.partial(server.Listen, ping_s=float(ping_s))  # type: ignore[misc, assignment]
+    if os.environ.get("FAULTS_OLD"):
+        from tests.integration.real_exec_server import OldExecServer
+
+        execserver.ExecServer = OldExecServer  # type: ignore[misc]
+    main()
+
+
+if __name__ == "__main__":
+    run()
