@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("queue", "slots")
+NAMES = ("queue", "slots", "runners")
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from uuid import uuid4
 
 from rota import settings as settings_module
 from rota.commands import Args, Call, Completed, ExecServers, Options, Run, Stdin
@@ -46,6 +47,9 @@ from rota.queue.periodic import check as check_schedule
 from rota.queue.retry import Fixed, RetryWaits
 from rota.queue.role import kinds_of
 from rota.queue.watching import Viewer
+from rota.runners.io.engine_settings import engine_of
+from rota.sessions import Session, SessionAsk, SessionOptions, Sessions, org_of
+from rota.sessions import Target as RunnerTarget
 from rota.settings import LIMIT_TABLES, Settings
 from rota.slots.io.from_settings import client_of
 
@@ -78,6 +82,7 @@ class App:
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
         self._exec_servers: ExecServers | None = None
+        self._sessions: Sessions | None = None
         self._starting = asyncio.Lock()
         self._own_desk = DatabaseDesk(self.database, target=lambda: self.target, schema=lambda: self.settings.schema)
         self._desk: Desk = self._own_desk
@@ -373,6 +378,8 @@ class App:
         await self._own_desk.stop()
         if self._exec_servers is not None:
             await self._exec_servers.stop()
+        if self._sessions is not None:
+            await self._sessions.stop()
         database, self._database = self._database, None
         if database is not None:
             await database.stop()
@@ -625,6 +632,47 @@ class App:
         """Runs a command whole, for small work: `(await app.run("ocr", input=page)).output`; see `Context.run`."""
         return run_whole(self.exec_servers, Call(service, args, input, **options))
 
+    # Sessions on runners
+
+    @property
+    def sessions(self) -> Sessions:
+        """The runners of this program, through its gateway. It connects when one is first needed.
+
+        Raises: GatewayAbsent if none is set; SettingsError for a setting that cannot be used.
+        """
+        if self._sessions is None:
+            self._sessions = engine_of(self.settings)
+        return self._sessions
+
+    def use_sessions(self, sessions: Sessions | None) -> Sessions | None:
+        """Has sessions opened by something else than the gateway of the settings, as tests do. With None that one is
+        connected to anew when it is next needed.
+
+        Returns: what was used before; None if nothing was yet.
+        """
+        before, self._sessions = self._sessions, sessions
+        return before
+
+    def session(
+        self,
+        job_type: str,
+        *,
+        target: RunnerTarget = "CloudPool",
+        tenant: str | None = None,
+        execution_id: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> AbstractAsyncContextManager[Session]:
+        """Opens a session on a runner, outside of any job; see `Context.session`.
+
+        Args:
+            job_type, target, tenant, options: as there.
+            execution_id: the workflow execution; one has one open session at a time. Else the session is one of its
+                own. No queue job watches over it: if this program dies, the session ends when it has been idle.
+        """
+        return self.sessions.session(
+            SessionAsk(job_type, target, tenant or org_of(target), execution_id=execution_id or str(uuid4()), **options)
+        )
+
     # Holding back
 
     async def pause(
@@ -708,6 +756,7 @@ class App:
                 passes=self._passes,
             ),
             commands=lambda: self.exec_servers,
+            sessions=lambda: self.sessions,
         )
         self._bind_to_exec_servers(worker)
         return worker

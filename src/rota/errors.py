@@ -23,6 +23,18 @@
     │   ├── ExecRefused      it was not run, and the same call never will be
     │   ├── ExecFailed       it ran and ended badly; `receipt` tells how
     │   └── ExecLost         the connection to its exec server broke while it ran
+    ├── SessionError         a session on a runner did not go well
+    │   ├── NoRunner         no runner took the session in time (a NotNow too)
+    │   ├── GatewayAbsent    there is no gateway here, or it serves no engine (a NotNow too)
+    │   ├── GatewayAway      the gateway does not answer now (a NotNow too)
+    │   ├── GatewayRefused   the gateway did not take a request, and the same one never goes better
+    │   ├── SessionNotFound  no such session was ever opened
+    │   ├── SessionLost      the session is over: its runner, its lease or its kept answers are gone
+    │   ├── OpInFlight       the session does one op at a time, and one runs
+    │   ├── OpCancelled      the session was cancelled while the op ran
+    │   ├── OpTimeout        the runner did not answer in time
+    │   ├── OpFailed         the runner could not do the op; `code` says why
+    │   └── ProgramFailed    ffmpeg or ffprobe ended with a status other than 0
     ├── RunnerError          this machine could not be paired, or its gateway refuses it; says what to do
     ├── BatchNotFound        no batch has this id
     ├── DeviceNotFound       no paired device has this id
@@ -181,6 +193,98 @@ class ExecFailed(ExecError):
 
 class ExecLost(ExecError):
     """The connection to the exec server broke while the command ran. It is killed there; how far it came is unknown."""
+
+
+class SessionError(RotaError):
+    """A session on a runner did not go well. `code` is the protocol's word; `retryable`: trying again may help."""
+
+    code = "session_error"
+    retryable = True
+
+
+class NoRunner(NotNow, SessionError):
+    """No runner took the session within the time that the call was willing to wait."""
+
+    code = "no_runner"
+
+
+class GatewayAbsent(NotNow, SessionError):
+    """No gateway is set, or it has no token for engines: there are no runners here. Do without, if you can."""
+
+    code = "internal_api_disabled"
+
+
+class GatewayAway(NotNow, SessionError):
+    """The gateway does not answer now, or its replica that holds the session does not."""
+
+    code = "gateway_away"
+
+
+class GatewayRefused(SessionError):
+    """The gateway did not take a request, for a reason that stays. `code` is its word for it."""
+
+    retryable = False
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SessionNotFound(SessionError):
+    """No such session was ever opened. Do not try again."""
+
+    code = "session_not_found"
+    retryable = False
+
+
+class SessionLost(SessionError):
+    """The session is over and cannot serve an op. `reason` says why. Open a new one, or fail."""
+
+    code = "session_lost"
+
+    def __init__(self, message: str, *, reason: str = "unknown") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class OpInFlight(SessionError):
+    """The session does one op at a time, and one runs."""
+
+    code = "op_in_flight"
+
+
+class OpCancelled(SessionError):
+    """The session was cancelled, or its execution ended, while the op ran."""
+
+    code = "op_cancelled"
+    retryable = False
+
+
+class OpTimeout(SessionError):
+    """The runner did not answer the op in time; it may still be at it."""
+
+    code = "op_timeout"
+
+
+class OpFailed(SessionError):
+    """The runner could not do an op. `code` is the protocol's word for why, such as `argv_not_allowed`."""
+
+    def __init__(self, message: str, *, code: str, retryable: bool) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retryable = retryable
+
+
+class ProgramFailed(SessionError):
+    """ffmpeg or ffprobe ran on the runner and ended with another status than 0. `stderr_tail` has its last words."""
+
+    code = "program_failed"
+    retryable = False
+
+    def __init__(self, message: str, *, exit_code: int, stderr_tail: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.stderr_tail = stderr_tail
 
 
 class RunnerError(RotaError):

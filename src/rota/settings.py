@@ -67,6 +67,15 @@ class Settings:
         pipe_host: the name or address at which exec servers reach this process, where that is not the one that they
             see, as behind a NAT.
         pipe_port: where this process listens for them; 0 takes a free port.
+        gateway_url: where engines reach the gateway's internal API, such as `http://gateway:8760`.
+        gateway_ca: a file with the certificates to trust for an https gateway_url; else the system's.
+        gateway_wait_s: how long a session waits for a runner, 0.1 to 86,400 seconds.
+        objects: the object store: `s3://BUCKET`, or `folder:PATH` that the gateway serves.
+        objects_url: its address as runners dial it; for s3 only where that is another than objects_endpoint.
+        objects_endpoint: the address of an s3 store, as this program dials it.
+        objects_region: the region of its bucket.
+        objects_key_id: the account at an s3 store.
+        objects_secret: its secret.
         gateway_host, gateway_port: where a gateway listens.
         gateway_names: the host names by which runners dial it, with commas between them; one is signed by each device.
         gateway_address: where its other replicas reach it, such as `http://10.0.0.5:8760`; else where it listens.
@@ -124,6 +133,15 @@ class Settings:
     exec_wait_s: float = 120.0
     pipe_host: str | None = None
     pipe_port: int = 0
+    gateway_url: str | None = None
+    gateway_ca: str | None = None
+    gateway_wait_s: float = 120.0
+    objects: str | None = None
+    objects_url: str | None = None
+    objects_endpoint: str | None = None
+    objects_region: str = "us-east-1"
+    objects_key_id: str | None = None
+    objects_secret: str | None = None
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8760
     gateway_names: str | None = None
@@ -258,6 +276,15 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "exec_wait_s": _number(0.1, 86_400),
     "pipe_host": _text,
     "pipe_port": _whole(0, 65_535),
+    "gateway_url": _text,
+    "gateway_ca": _text,
+    "gateway_wait_s": _number(0.1, 86_400),
+    "objects": _text,
+    "objects_url": _text,
+    "objects_endpoint": _text,
+    "objects_region": _text,
+    "objects_key_id": _text,
+    "objects_secret": _text,
     "gateway_host": _text,
     "gateway_port": _whole(0, 65_535),
     "gateway_names": _texts,
@@ -283,6 +310,12 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "runner_output_mib": _whole(1, 1_000_000),
     "runner_fontset": _text,
 }
+
+
+SECRET: Final = frozenset(
+    {"dsn", "exec_token", "gateway_key", "gateway_token", "metrics_token", "objects_secret", "runner_credential"}
+)
+"""What no message shows; a DSN may hold a password."""
 
 
 def load(
@@ -432,12 +465,7 @@ def _nearest(name: str, *, prefix: str = "") -> str:
 
 
 def _shown(name: str, value: Any) -> str:
-    # A DSN may hold a password.
-    return (
-        "(hidden)"
-        if name in ("dsn", "exec_token", "gateway_key", "gateway_token", "metrics_token", "runner_credential")
-        else repr(value)
-    )
+    return "(hidden)" if name in SECRET else repr(value)
 
 
 assert {entry.name for entry in fields(Settings)} == {*CHECKS, *LIMIT_TABLES, "roles"}, "each setting has its check"

@@ -100,3 +100,13 @@ async def test_history_is_no_work_that_is_due(dsn: str) -> None:
     assert await connection.fetchval("SELECT count(DISTINCT id) FROM rota.jobs") == 90
     assert await connection.fetchval(rota.PENDING) is False
     await connection.close()
+
+
+def test_the_runners_bench_measures_and_writes_its_bars(tmp_path: Path) -> None:
+    found = tmp_path / "bench.json"
+    done = run("runners", "--quick", "--json", str(found))
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(found.read_text())
+    assert set(said["medians"]) == {"op.rota", "op.echo", "assign.rota", "assign.raw"}
+    assert [bar["bar"] for bar in said["bars"]] == [4.0, 5.0]
+    assert all(value > 0 for value in said["medians"].values())

@@ -40,12 +40,14 @@ WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 ELSEWHERE: Final = frozenset(
     f"docs/guide/{name}.md"
     for name in (
-        "argv-gate", "django", "exec-calls", "exec-servers", "load-balancers", "runner-machines", "sizing-slots",
+        "argv-gate", "django", "exec-calls", "exec-servers", "load-balancers", "runner-machines", "runners",
+        "sizing-slots",
     )
 )  # fmt: skip
 """Guides that are tested elsewhere: one needs a project around it (`test_django.py`), some exec servers
 (`test_exec_jobs.py`, `test_exec_guide.py`, `test_balancers.py`), one shows a command
-(`tests/runners/test_check_argv.py`), one needs a gateway (`test_runner_command.py`)."""
+(`tests/runners/test_check_argv.py`), two need a gateway (`test_runner_command.py`,
+`test_runners_whole.py`)."""
 
 COMMAND_S_MAX: Final = 60.0
 SETTLE_S_MAX: Final = 60.0

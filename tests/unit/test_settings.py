@@ -78,7 +78,6 @@ def test_settings_are_frozen() -> None:
 
 # --- bad values ---
 
-SECRET = {"dsn", "exec_token", "gateway_key", "gateway_token", "metrics_token", "runner_credential"}
 WRONG: dict[str, list[Any]] = {
     "dsn": ["", "   ", 5],
     "schema": ["Rota", "pg_rota", "1st", "a-b", 'a"b', "s" * 42, "", 7],
@@ -109,18 +108,27 @@ WRONG: dict[str, list[Any]] = {
     "exec_wait_s": [0, 86_401, "long"],
     "pipe_host": ["", 1],
     "pipe_port": [-1, 65_536, "http"],
+    "gateway_url": ["", 1],
+    "gateway_token": ["", 1],
+    "gateway_ca": ["", 1],
     "gateway_host": ["", 1],
     "gateway_port": [-1, 65_536, "http"],
     "gateway_names": ["", 1, [1]],
     "gateway_address": ["", 1],
     "gateway_cert": ["", 1],
     "gateway_cert_key": ["", 1],
-    "gateway_token": ["", " "],
     "gateway_key": ["", 1],
     "gateway_org_slots": [0, 100_001, "all"],
-    "gateway_buffer_slots": [-1, 100_001],
+    "gateway_buffer_slots": [-1, 100_001, "some"],
     "gateway_min_agent": ["", 1],
-    "gateway_hellos_per_s": [0, 100_001, "fast"],
+    "gateway_hellos_per_s": [0, 100_001, "many"],
+    "gateway_wait_s": [0, 86_401, "long"],
+    "objects": ["", 1],
+    "objects_url": ["", 1],
+    "objects_endpoint": ["", 1],
+    "objects_region": ["", 1],
+    "objects_key_id": ["", 1],
+    "objects_secret": ["", 1],
     "runner_gateway": ["", 1],
     "runner_tls": ["off", True],
     "runner_ca": ["", 1],
@@ -144,7 +152,16 @@ def test_each_setting_has_wrong_values_here() -> None:
 def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, value: Any) -> None:
     said = refusal(tmp_path, flags={name: value})
     flag = "--" + name.replace("_", "-")
-    shown = "(hidden)" if name in SECRET else repr(value)
+    secrets = {
+        "dsn",
+        "exec_token",
+        "gateway_key",
+        "gateway_token",
+        "metrics_token",
+        "objects_secret",
+        "runner_credential",
+    }
+    shown = "(hidden)" if name in secrets else repr(value)
     assert said.startswith(f"{flag} = {shown} is no good: give ")
     if isinstance(value, str):
         variable = f"ROTA_{name.upper()}"
@@ -161,6 +178,7 @@ def test_a_bad_value_names_itself_and_its_source(tmp_path: Path, name: str, valu
         ("limit", 0, 100_000), ("poll_s", 0.05, 60), ("stop_grace_s", 0, 3600), ("start_s", 1, 3600),
         ("keep_failed_days", 0.001, 3650),
         ("keep_days", 0.001, 3650), ("exec_wait_s", 0.1, 86_400), ("pipe_port", 0, 65_535),
+        ("gateway_wait_s", 0.1, 86_400),
     ],
 )  # fmt: skip
 def test_the_limits_of_numbers_belong_to_them(tmp_path: Path, name: str, low: float, high: float) -> None:

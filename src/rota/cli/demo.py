@@ -1,4 +1,5 @@
-"""`rota demo`: the main job on real input, in one command; `rota demo slots` shows exec servers at work."""
+"""`rota demo`: the main job on real input, in one command; `rota demo slots` shows exec servers at work,
+`rota demo runners` a gateway and its runners."""
 
 import asyncio
 import sys
@@ -11,6 +12,7 @@ from typer.core import TyperGroup
 from rota.cli.options import Json, read_settings
 from rota.demo import slots_run
 from rota.demo.run import run
+from rota.demo.runners import run as run_runners
 from rota.io import log, terminal
 from rota.io.terminal import out
 
@@ -33,7 +35,9 @@ class _Demos(TyperGroup):
 app = typer.Typer(cls=_Demos, help="Run real work on media files in front of you.", add_completion=False)
 
 
-@app.command(MEDIA, hidden=True, epilog="`rota demo slots` shows exec servers behind a balancer.")
+@app.command(
+    MEDIA, hidden=True, epilog="`rota demo slots` shows exec servers behind a balancer, `rota demo runners` runners."
+)
 def demo(
     files: Files = None,
     folder: Folder = DEFAULT_FOLDER,
@@ -60,3 +64,14 @@ def slots(files: Files = None, folder: Folder = DEFAULT_FOLDER, as_json: Json = 
     else:
         slots_run.report(told, out)
     sys.exit(0 if told["ok"] else 1)
+
+
+@app.command("runners")
+def runners(
+    folder: Folder = DEFAULT_FOLDER,
+    kill: Annotated[bool, typer.Option("--kill/--no-kill", help="Kill one runner, and put one to sleep.")] = True,
+) -> None:
+    """Cut films on a runner of the pool and on a paired desktop; one is killed, one sleeps and is fenced."""
+    settings = read_settings()
+    log.setup_as("text", "error")
+    sys.exit(asyncio.run(run_runners(folder=folder.absolute(), console=out, ffmpeg=settings.ffmpeg, kill=kill)))

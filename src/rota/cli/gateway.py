@@ -13,6 +13,7 @@ from rota.cli.options import Dsn, Schema, read_settings
 from rota.cli.worker import on_signals, run
 from rota.ids import new_holder
 from rota.io import log, terminal
+from rota.objects.io.from_settings import routes_of
 from rota.runners.io.replica import Replica
 
 
@@ -33,7 +34,7 @@ def gateway(
         async with App(settings=settings) as program:
             await program.database()
             instance = new_holder(host=socket.gethostname(), pid=os.getpid())
-            replica = Replica(settings, program.target, instance=instance)
+            replica = Replica(settings, program.target, instance=instance, more=routes_of(settings))
             asked = asyncio.Event()
             on_signals(asked.set)
             await replica.start()

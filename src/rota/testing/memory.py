@@ -278,7 +278,7 @@ class Memory:
         return handler
 
     def _seat(self, handler: Handler, *, cancel_asked: Callable[[], bool], moved: Callable[[Any], bool]) -> Seat:
-        return Seat(handler, self.clock, self.answers, cancel_asked, moved)
+        return Seat(handler, self.clock, self.answers, cancel_asked, moved, lambda: self._app.sessions)
 
     def _write(self, write: Finish | Release) -> State:
         if isinstance(write, Finish):

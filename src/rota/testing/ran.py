@@ -19,9 +19,10 @@ from rota.ids import BatchId
 from rota.lease import Loss
 from rota.queue import dispatcher
 from rota.queue.handler import Handler
-from rota.queue.io.context import NOT_IN_A_CHILD, ONLY_IN_A_THREAD, Context, Yielded
+from rota.queue.io.context import NO_SESSIONS_IN_A_CHILD, NOT_IN_A_CHILD, ONLY_IN_A_THREAD, Context, Yielded
 from rota.queue.job import ClaimedJob, Finish, HandlerOutcome, NewJob, Outcome, Release, State, Yield
 from rota.queue.kind import Kind
+from rota.sessions import Sessions
 
 T = TypeVar("T")
 Call = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
@@ -76,6 +77,7 @@ class Seat:
         answers: who answers its commands.
         cancel_asked: says whether somebody cancelled the job.
         moved: told of progress, which may be None; False if the lease is gone.
+        opens: gives whoever opens its sessions on runners.
         yield_asked: somebody more urgent waits.
         schema: where Rota's tables would be.
     """
@@ -85,6 +87,7 @@ class Seat:
     answers: Commands
     cancel_asked: Callable[[], bool]
     moved: Callable[[Any], bool]
+    opens: Callable[[], Sessions]
     yield_asked: bool = False
     schema: str = "rota"
     follow_ups: list[NewJob] = field(default_factory=list)
@@ -151,6 +154,12 @@ class Seat:
         if self.kind.isolation == "process":
             raise SettingsError(NOT_IN_A_CHILD)
         return self.answers
+
+    def sessions(self) -> Sessions:
+        """Who opens sessions on runners: what the test gave to `app.use_sessions`."""
+        if self.kind.isolation == "process":
+            raise SettingsError(NO_SESSIONS_IN_A_CHILD)
+        return self.opens()
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine beside the handler, which may stand in an event loop."""

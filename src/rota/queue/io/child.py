@@ -46,10 +46,11 @@ from rota.queue.child_messages import (
 )
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.history import JobLog, LogLine
-from rota.queue.io.context import NOT_IN_A_CHILD, Context, Yielded
+from rota.queue.io.context import NO_SESSIONS_IN_A_CHILD, NOT_IN_A_CHILD, Context, Yielded
 from rota.queue.job import Finish, HandlerOutcome, NewJob, Yield
 from rota.queue.kind import Kind
 from rota.queue.payload import encode
+from rota.sessions import Sessions
 
 PR_SET_PDEATHSIG = 1
 READ_BYTES = 1 << 20
@@ -130,6 +131,10 @@ class Host:
     def commands(self) -> Commands:
         """Nobody: a child process speaks to its worker alone."""
         raise SettingsError(NOT_IN_A_CHILD)
+
+    def sessions(self) -> Sessions:
+        """Nobody: a child process speaks to its worker alone."""
+        raise SettingsError(NO_SESSIONS_IN_A_CHILD)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """There is no event loop here."""

@@ -19,10 +19,12 @@ from rota.queue.io.job_events import JobEvents, job_events
 from rota.queue.job import ClaimedJob, Dedupe, NewJob
 from rota.queue.new_job import describe, kind_of
 from rota.queue.payload import cut_text, encode
+from rota.sessions import Session, SessionAsk, SessionOptions, Sessions, Target, org_of
 
 T = TypeVar("T")
 
 NOT_IN_A_CHILD: Final = "ctx.exec and its siblings do not reach a child process: use isolation='thread'."
+NO_SESSIONS_IN_A_CHILD: Final = "ctx.session does not reach a child process: give sessions to an async handler."
 ONLY_IN_A_THREAD: Final = "ctx.run_sync is for handlers in threads: `await ctx.run(…)` in an async one."
 
 FOLLOW_UPS_MAX: Final = 10_000
@@ -59,6 +61,13 @@ class Host(Ending, Protocol):
 
     def commands(self) -> Commands:
         """Who runs commands in slots of exec servers.
+
+        Raises: SettingsError if nobody does.
+        """
+        ...
+
+    def sessions(self) -> Sessions:
+        """Who opens sessions on runners.
 
         Raises: SettingsError if nobody does.
         """
@@ -257,6 +266,40 @@ class Context:
         Raises: as `exec`; LeaseLost once the job must stop.
         """
         return self._host.wait_for(run_whole(self._host.commands(), self._call(service, args, input, options)))
+
+    # Sessions on runners
+
+    def session(
+        self,
+        job_type: str,
+        *,
+        target: Target = "CloudPool",
+        tenant: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> AbstractAsyncContextManager[Session]:
+        """Opens a session on a runner: `async with ctx.session("video.compile") as s`, then `await s.stage(…)` and
+        its like. For async handlers.
+
+        This job is the session's execution: when its try ends, in whatever way, so do its sessions. One is open at a
+        time; another waits until it has ended. Waiting, ops and progress move the job's lease. Where no runner comes
+        within `wait_s`, NoRunner is raised; if the handler lets it through, the job goes back for a minute and no try
+        counts.
+
+        Args:
+            job_type: such as `video.compile` or `video.analyze.extract`.
+            target: `CloudPool`, or `OrgRunner` for a machine of the tenant's own.
+            tenant: whose work it is; else the job's, or for the pool `default`.
+            options: see `rota.sessions.SessionOptions`; priority is the job's unless given.
+
+        Raises, at the start of the block: NoRunner, GatewayAbsent, GatewayAway, SessionLost; SettingsError.
+        """
+        host, job = self._host, self.job
+        told: SessionOptions = {"priority": job.priority, **options}
+        ask = SessionAsk(
+            job_type, target, tenant or job.tenant or org_of(target), execution_id=str(job.id),
+            iteration=str(job.lease.epoch), moved=lambda: _ignore(host.progressed(None)), **told,
+        )  # fmt: skip
+        return host.sessions().session(ask)
 
     def _call(self, service: str, args: Args, stdin: Stdin | None, options: Options) -> Call:
         host = self._host

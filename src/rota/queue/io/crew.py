@@ -37,6 +37,7 @@ from rota.queue.io.metering import Metering
 from rota.queue.io.running import KILL_GRACE_S, Running, Stopped, Written, run_in_child
 from rota.queue.io.store import Store
 from rota.queue.job import ClaimedJob, Finish, Full, HandlerOutcome, Outcome, State, Yield
+from rota.sessions import Sessions
 
 TURN_S: Final = 0.005
 """How long jobs that never wait may keep the event loop before others get a turn."""
@@ -70,6 +71,7 @@ class Crew:
         lost: told of runs that ended after their leases were lost, and when they ended.
         metering: counts, if anybody does.
         commands: gives whoever runs commands for the handlers; None where nobody does.
+        sessions: gives whoever opens sessions on runners for them; None where nobody does.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Crew:
         lost: Callable[[Lease, float], None],
         metering: Metering | None = None,
         commands: Callable[[], Commands] | None = None,
+        sessions: Callable[[], Sessions] | None = None,
     ) -> None:
         self._handlers = handlers
         self._leases = leases
@@ -95,6 +98,7 @@ class Crew:
         self._metering = metering
         self._tracer = tracing.tracer()
         self._commands = commands
+        self._sessions = sessions
         self._store = store
         self._schema = store.database.target.schema
         self._cancel_grace_s = cancel_grace_s
@@ -125,6 +129,7 @@ class Crew:
                 started = Running(
                     job, handler, held=held, leases=self._leases, lines=self._lines, schema=self._schema,
                     commands=self._commands,
+                    sessions=self._sessions,
                 )  # fmt: skip
                 running[job.lease.job_id] = started
                 self._line.append(started)

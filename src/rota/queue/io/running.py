@@ -29,6 +29,7 @@ from rota.queue.io.context import ONLY_IN_A_THREAD, Context
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.job import ClaimedJob, Finish, NewJob
+from rota.sessions import Sessions
 
 LOOK_S: Final = 0.2
 """How often a thread that waits for a command looks whether its job must stop."""
@@ -80,6 +81,7 @@ class Running:
         "_leases",
         "_lines",
         "_loop",
+        "_sessions",
         "cancel_asked",
         "child",
         "follow_ups",
@@ -111,6 +113,7 @@ class Running:
         lines: JobLines,
         schema: str,
         commands: Callable[[], Commands] | None = None,
+        sessions: Callable[[], Sessions] | None = None,
     ) -> None:
         self.job = job
         self.handler = handler
@@ -118,6 +121,7 @@ class Running:
         self._leases = leases
         self._lines = lines
         self._commands = commands
+        self._sessions = sessions
         self._loop: asyncio.AbstractEventLoop | None = None
         self.loss: Loss | None = None
         self.cancel_asked = False
@@ -168,6 +172,12 @@ class Running:
         if self._commands is None:
             raise SettingsError("This worker has no exec servers: it was not made by an app.")
         return self._commands()
+
+    def sessions(self) -> Sessions:
+        """Who opens sessions on runners for the handler."""
+        if self._sessions is None:
+            raise SettingsError("This worker has no gateway: it was not made by an app.")
+        return self._sessions()
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine in the worker's loop, from the handler's thread."""

@@ -51,6 +51,7 @@ from rota.queue.pause import paused_of
 from rota.queue.periodic import Declared
 from rota.queue.role import ALL_ROLES
 from rota.queue.server import Server
+from rota.sessions import Sessions
 from rota.version import __version__
 
 WAITING_S: Final = 30.0
@@ -104,6 +105,7 @@ class Worker:
         options: limits and waits.
         random: for jitter.
         commands: gives whoever runs commands for the handlers; None where nobody does.
+        sessions: gives whoever opens sessions on runners for them; None where nobody does.
 
     Attributes:
         holder: the name under which this worker leases jobs.
@@ -120,6 +122,7 @@ class Worker:
         options: WorkerOptions | None = None,
         random: Random | None = None,
         commands: Callable[[], Commands] | None = None,
+        sessions: Callable[[], Sessions] | None = None,
     ) -> None:
         host = socket.gethostname()
         self.holder: Holder = new_holder(host=host, pid=os.getpid())
@@ -146,7 +149,7 @@ class Worker:
         self._crew = Crew(
             handlers, leases=self._leases, lines=self._lines, random=self._random, store=self._store,
             cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended, metering=self._metering,
-            commands=commands, lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
+            commands=commands, sessions=sessions, lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
         )  # fmt: skip
         self._ending: dict[JobId, str] = {}
         """The kinds of jobs whose ends are on their way to the database."""

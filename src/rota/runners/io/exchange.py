@@ -320,7 +320,10 @@ class Exchange:
                 back = Back(lease, f"Declined: {reason}", rejected_by=runner_id or None)
                 write = lambda: self.store.release([back])  # noqa: E731
             case events.NoteProgress(_, progress):
-                said = {"stage": progress.stage, "percent": progress.percent, "detail": progress.detail}
+                said = {
+                    "opId": progress.op_id, "stage": progress.stage, "percent": progress.percent,
+                    "detail": progress.detail,
+                }  # fmt: skip
                 write = lambda: self.store.progress(lease, said)  # noqa: E731
             case events.Succeed(_, claims):
                 text = None if claims is None else msgspec.json.encode(claims).decode()

@@ -1,0 +1,46 @@
+"""The engine that a program's settings describe."""
+
+import ssl
+
+from rota.errors import GatewayAbsent, SettingsError
+from rota.objects.io.from_settings import store_of
+from rota.runners.engine_answers import ABSENT_S
+from rota.runners.io.engine import Engine, EngineOptions
+from rota.runners.io.engine_session import Means
+from rota.runners.io.gateway_client import GatewayClient
+from rota.runners.io.promoting import Promoting
+from rota.settings import Settings
+
+
+def engine_of(settings: Settings) -> Engine:
+    """Makes the engine; it connects when it is first needed.
+
+    Raises: GatewayAbsent if no gateway is set, so that a handler can do without; SettingsError for a setting that
+        cannot be used.
+    """
+    if settings.gateway_url is None:
+        raise GatewayAbsent(
+            "No gateway is set, so there are no runners. Set ROTA_GATEWAY_URL and ROTA_GATEWAY_TOKEN; `rota gateway` "
+            "starts one.",
+            after_s=ABSENT_S,
+        )
+    objects = store_of(settings)
+    return Engine(
+        Means(
+            GatewayClient(settings.gateway_url, token=settings.gateway_token, tls=_trusting(settings.gateway_ca)),
+            objects,
+            Promoting(objects, ffmpeg=settings.ffmpeg),
+        ),
+        EngineOptions(wait_s=settings.gateway_wait_s),
+    )
+
+
+def _trusting(path: str | None) -> ssl.SSLContext | None:
+    if path is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=path)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(
+            f"gateway_ca = {path!r} cannot be used: {error}. Give a file of PEM certificates."
+        ) from None
