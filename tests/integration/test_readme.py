@@ -40,7 +40,7 @@ WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 ELSEWHERE: Final = frozenset(
     f"docs/guide/{name}.md"
     for name in (
-        "argv-gate", "django", "exec-calls", "exec-servers", "load-balancers", "runner-machines", "runners",
+        "argv-gate", "django", "exec-calls", "exec-servers", "load-balancers", "object-stores", "runner-machines", "runners",
         "sizing-slots",
     )
 )  # fmt: skip
