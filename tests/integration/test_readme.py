@@ -40,8 +40,8 @@ WALKED: Final = frozenset({"README.md", "docs/guide/first-job.md"})
 ELSEWHERE: Final = frozenset(
     f"docs/guide/{name}.md"
     for name in (
-        "argv-gate", "django", "exec-calls", "exec-servers", "load-balancers", "object-stores", "runner-machines", "runners",
-        "sizing-slots",
+        "argv-gate", "django", "exec-calls", "exec-servers", "load-balancers", "object-stores", "runner-machines",
+        "runners", "sizing-slots",
     )
 )  # fmt: skip
 """Guides that are tested elsewhere: one needs a project around it (`test_django.py`), some exec servers
