@@ -1,6 +1,7 @@
 """Pipes between a worker and commands: whole or broken, never short; once or never; and nobody drowns (S41 to S46)."""
 
 import asyncio
+import gc
 import hashlib
 import os
 import re
@@ -273,6 +274,22 @@ async def test_a_pipe_that_nobody_fetches_expires() -> None:
         assert len(pipes) == 0
     finally:
         await pipes.stop()
+
+
+async def test_pipes_that_are_started_by_two_at_once_listen_once() -> None:
+    pipes = Pipes()
+    try:
+        await asyncio.gather(pipes.start(), pipes.start())
+        mine = [
+            each
+            for each in psutil.Process().net_connections(kind="tcp")
+            if each.status == psutil.CONN_LISTEN and each.laddr.port == pipes.port
+        ]
+        assert len(mine) == 1
+    finally:
+        await pipes.stop()
+    # A second listener would be told of here: warnings are errors.
+    gc.collect()
 
 
 async def test_an_ipv6_address_stands_in_brackets() -> None:

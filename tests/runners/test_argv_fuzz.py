@@ -163,9 +163,8 @@ def test_soup_is_refused_or_compiled_and_nothing_else(words: list[str], tool: st
             compiled = compile_argv(tool, argv, SESSION)
         except ArgvNotAllowed:
             continue
-        assert all(
-            "/etc/passwd" not in path and ".." not in path.split("/") for path in compiled.reads + compiled.writes
-        )
+        named = compiled.reads + compiled.writes
+        assert not [path for path in named if path.startswith("/") or ".." in path.split("/")]
 
 
 @FAST

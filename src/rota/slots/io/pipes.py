@@ -173,27 +173,29 @@ class Pipes:
         self._waiting: dict[str, Pipe] = {}
         self._all: set[Pipe] = set()
         self._runner: web.ServerRunner | None = None
+        self._starting = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._all)
 
     async def start(self) -> None:
-        """Listens; safe to repeat.
+        """Listens; safe to repeat, also at the same time.
 
         Raises: OSError if it cannot.
         """
-        if self._runner is not None:
-            return
-        server = web.Server(self._answer, access_log=None, handler_cancellation=True, read_bufsize=READ_BYTES)
-        runner = web.ServerRunner(server)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, self._host, self.port).start()
-        except OSError:
-            await runner.cleanup()
-            raise
-        self._runner = runner
-        self.port = runner.addresses[0][1]
+        async with self._starting:
+            if self._runner is not None:
+                return
+            server = web.Server(self._answer, access_log=None, handler_cancellation=True, read_bufsize=READ_BYTES)
+            runner = web.ServerRunner(server)
+            await runner.setup()
+            try:
+                await web.TCPSite(runner, self._host, self.port).start()
+            except BaseException:
+                await runner.cleanup()
+                raise
+            self._runner = runner
+            self.port = runner.addresses[0][1]
 
     async def stop(self) -> None:
         """Breaks off what runs and listens no more; safe to repeat."""
