@@ -381,7 +381,10 @@ def describe_error(error: BaseException) -> str:
     """One line for last_error: the type, the message and the place, such as `ValueError: no frame (shop.py:12)`."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    message = " ".join(str(error).split())
+    try:
+        message = " ".join(str(error).split())
+    except Exception as unsayable:
+        message = f"its message cannot be read, because that raises {type(unsayable).__name__}"
     return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
 
 
