@@ -263,6 +263,7 @@ class Crew:
         write: Write | None = None
         try:
             write = await self._outcome_whatever(running)
+            self._surroundings.end_if_forked()
             if running.written is not None:
                 write = await self._unless_ended(running, running.written, write)
             if write is not None:
