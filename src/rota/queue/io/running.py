@@ -235,6 +235,11 @@ class Running:
         if self.task is not None and not self.in_thread:
             self.task.cancel()
 
+    def kill_child(self) -> None:
+        """Kills the child process that runs it now, if one does, with all that it started; from any thread."""
+        if self.child is not None:
+            self._kill(self.child)
+
     def _kill(self, child: Child) -> None:
         self.killed = self.killed or (self.child is child and child.alive)
         child.kill()
@@ -280,6 +285,8 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     running.child = child
     telling: asyncio.Task[None] | None = None
     try:
+        if running.must_stop():
+            raise ChildDied("The job had to stop while its child process was started")
         target = target_of(running.handler.function)
         job = running.job if running.span is None else structs.replace(running.job, trace=running.span.traceparent)
         order = run_message(job, target, deadline=running.held.deadline, schema=running.schema)
