@@ -227,9 +227,10 @@ class Running:
         if self.child is not None:
             if first:
                 self.child.ask_to_stop()
-                # What then is left of the lease is for the kill itself.
+                # What then is left of the lease is for the kill itself, and it is over before the heart looks whether
+                # the job is stuck, which it does in the last half.
                 left_s = max(0.0, self.held.deadline - self.stop_seen_at)
-                grace_s = min(self.kill_after_s, max(left_s / 2, left_s - KILL_GRACE_S))
+                grace_s = min(self.kill_after_s, max(left_s / 4, left_s - KILL_GRACE_S))
                 asyncio.get_running_loop().call_later(grace_s, self._kill, self.child)
             return
         if self.task is not None and not self.in_thread:
