@@ -72,6 +72,7 @@ CLAIM_PATIENCE_S: Final = 5.0
 CANCEL_PATIENCE_S: Final = 5.0
 """How long a stopping worker waits for coroutines that it has cancelled."""
 FLUSH_S: Final = 10.0
+UNKNOWN: Final = ("", None)
 
 log = get_logger("rota.worker")
 
@@ -153,8 +154,8 @@ class Worker:
             cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended, metering=self._metering,
             commands=commands, sessions=sessions, lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
         )  # fmt: skip
-        self._ending: dict[JobId, str] = {}
-        """The kinds of jobs whose ends are on their way to the database."""
+        self._ending: dict[JobId, tuple[str, Write]] = {}
+        """The ends that are on their way to the database, each with its job's kind. The heart reads it."""
         self._completer = Completer(self._store, written=self._on_written, random=self._random)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kick = asyncio.Event()
@@ -459,7 +460,7 @@ class Worker:
     def _on_ended(self, kind: str, write: Write | None) -> None:
         self._slots.left(kind)
         if write is not None:
-            self._ending[write.lease.job_id] = kind
+            self._ending[write.lease.job_id] = (kind, write)
             self._completer.add(write)
             if isinstance(write, Release) and write.wait_s is None:
                 self._claims.returned([kind])
@@ -476,7 +477,7 @@ class Worker:
         for write, state in written:
             if write.how is not None:
                 self.ends[write.how] += 1
-            kind = self._ending.pop(write.lease.job_id, "")
+            kind, _ = self._ending.pop(write.lease.job_id, UNKNOWN)
             if state is State.FAILED and isinstance(write, Finish):
                 self._count_failure(kind)
                 log.warning("job failed", job_id=str(write.lease.job_id), kind=kind, error=write.error)
@@ -520,17 +521,27 @@ class Worker:
     def _last_words(self, stuck: Lease) -> Last:
         self._slots.open = False
         last = self._crew.last_words(stuck)
-        for write in self._completer.unwritten():
-            if isinstance(write, Finish):
-                last.finishes.append(write)
-            else:
-                last.releases.append(write)
-        return last
+        # A statement that has taken one of these up may not have been sent, where the event loop is blocked. If it was,
+        # another write changes nothing.
+        ends = [write for _, write in list(self._ending.values())]
+        ended = {write.lease for write in ends}
+        return Last(
+            [
+                *(one for one in last.finishes if one.lease not in ended),
+                *(one for one in ends if isinstance(one, Finish)),
+            ],
+            [
+                *(one for one in last.releases if one.lease not in ended),
+                *(one for one in ends if isinstance(one, Release)),
+            ],
+        )
 
     def _wrote_last(self, states: Mapping[JobId, State]) -> None:
         if self._metering is not None:
             failed = [job_id for job_id, state in states.items() if state is State.FAILED]
-            self._metering.failed_last(self._crew.kind_of(job_id) or self._ending.get(job_id, "") for job_id in failed)
+            self._metering.failed_last(
+                self._crew.kind_of(job_id) or self._ending.get(job_id, UNKNOWN)[0] for job_id in failed
+            )
 
     async def _drain(self, claiming: asyncio.Task[None]) -> None:
         """Three phases: nothing new is claimed; what runs may end; what does not is given back without a try."""
