@@ -46,6 +46,14 @@ def alive(pid: int) -> bool:
         return False
 
 
+def stands_still(pid: int) -> bool:
+    """Whether a process is stopped."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
+
+
 def now_ns() -> int:
     return time.monotonic_ns()
 
@@ -412,9 +420,9 @@ def test_a_process_that_stands_still_before_its_end_runs_nothing_that_it_gave_ba
         jobs.until_step(other, MOVE)
     child = jobs.steps(others[2])[0].pid
     job = jobs.add("plain", max_tries=1, progress=False, deaf=True)
-    until(lambda: psutil.Process(first.pid).status() == psutil.STATUS_STOPPED, what=first.tail)
+    until(lambda: stands_still(first.pid), what=first.tail)
     paused_ns = now_ns()
-    until(lambda: not alive(child), what="what ran in a child process has ended")
+    until(lambda: not alive(child) or stands_still(child), what="what ran in a child process does not go on")
     team.start()
     for other in others:
         jobs.until_step(other, MOVE, count=1 + len(jobs.steps(other, MOVE)))
@@ -422,6 +430,7 @@ def test_a_process_that_stands_still_before_its_end_runs_nothing_that_it_gave_ba
     paused = Pause(first.pid, paused_ns, now_ns())
     first.go_on()
     assert first.wait() == 70
+    until(lambda: not alive(child), what="the child is gone")
     jobs.let_go("go")
     assert [jobs.wait(other, "done").tries for other in others] == [1] * 3
     assert [jobs.tries(other) for other in others] == [["given_back", "done"]] * 3

@@ -7,6 +7,7 @@ All methods are called from the event loop's thread, but for those that the hear
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from rota.queue import dispatcher
 from rota.queue.child_messages import Ended
 from rota.queue.handler import Handler
 from rota.queue.history import TryEnd
-from rota.queue.io.children import ChildDied, Children
+from rota.queue.io.children import ChildDied, Children, kill_all
 from rota.queue.io.completer import Write
 from rota.queue.io.context import Yielded
 from rota.queue.io.heart import FENCE_WAIT_S, Last
@@ -212,16 +213,23 @@ class Crew:
         return lease_clock() - seen > LOOP_BLOCKED_S
 
     def last_words(self, stuck: Lease) -> Last:
-        """What to write before this process ends because of that job. What runs in child processes has ended then:
-        they would go on under jobs that are given back, and what they started would outlive this process."""
-        for running in list(self._running.values()):
-            running.kill_child()
-        last = Last([], [])
+        """What to write before this process ends because of that job. No job takes another step after this, in child
+        processes neither: they would go on under jobs that are given back."""
+        # First who runs: whoever finds its lease abandoned ends without a word.
+        everybody = list(self._running.values())
+        self._leases.abandon()
+        children = [child for running in everybody if (child := running.child) is not None]
+        for child in children:
+            child.hold()
+        # A tree takes a while to be killed, and what it started would outlive this process.
+        killing = threading.Thread(target=kill_all, args=(children,), name="rota-kill", daemon=True)
+        killing.start()
+        last = Last([], [], killing)
         named = self._running.get(stuck.job_id)
         if named is not None and not named.in_thread and self._leases.stepping is not None:
             # The event loop is blocked, and not by the job whose lease happens to end first.
             stuck = self._leases.stepping
-        for running in list(self._running.values()):
+        for running in everybody:
             job = running.job
             if job.lease == stuck and running.cancel_asked:
                 last.finishes.append(Finish(job.lease, Outcome.CANCELLED, how=TryEnd.FENCED))

@@ -49,10 +49,12 @@ log = get_logger("rota.worker")
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """What a process writes before it ends itself: how jobs ended, among them the stuck one, and what it gives back."""
+    """What a process writes before it ends itself: how jobs ended, among them the stuck one, and what it gives back.
+    `killing`: a thread that kills child processes meanwhile."""
 
     finishes: list[Finish]
     releases: list[Release]
+    killing: threading.Thread
 
 
 class Heart:
@@ -67,7 +69,7 @@ class Heart:
         loop_late: whether the event loop has not asked for cancelled jobs for long.
         stuck: asked, at the end of a lease, whether its job, first told to stop at this time, still runs in a way that
             only ending the process stops.
-        last: asked what to write before the process ends; no job of it takes a step any more.
+        last: asked what to write before the process ends; no job takes a step after it, should the process stand still.
         wrote_last: told which states the jobs have that such words ended.
         random: for the jitter of waits.
     """
@@ -216,8 +218,6 @@ class Heart:
         with self._leases.lock:
             now, known = lease_clock(), [held.job_id for held in self._leases.book]
             ends_at = self._leases.book.deadline(lease) or now + TAKEN_LEFT_S
-            # From here on nothing that is given back goes on, should this process stand still before its end.
-            self._leases.book.abandon(now=now)
         last = self._last(lease)
         left = ends_at - lease_clock()
         log.critical(
@@ -236,4 +236,5 @@ class Heart:
             log.error("jobs could not be given back before the end", error=str(error) or "no time was left")
         finally:
             sys.stderr.flush()
+            last.killing.join(max(0.0, ends_at - lease_clock()))
             os._exit(FENCE_EXIT)

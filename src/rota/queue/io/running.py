@@ -224,11 +224,6 @@ class Running:
         if self.task is not None and not self.in_thread:
             self.task.cancel()
 
-    def kill_child(self) -> None:
-        """Kills the child process that runs it now, if one does, with all that it started; from any thread."""
-        if self.child is not None:
-            self._kill(self.child)
-
     def _kill(self, child: Child) -> None:
         self.killed = self.killed or (self.child is child and child.alive)
         child.kill()

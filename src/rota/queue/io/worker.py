@@ -534,6 +534,7 @@ class Worker:
                 *(one for one in last.releases if one.lease not in ended),
                 *(one for one in ends if isinstance(one, Release)),
             ],
+            last.killing,
         )
 
     def _wrote_last(self, states: Mapping[JobId, State]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from uuid import UUID
@@ -14,6 +15,7 @@ from rota.io.clock import lease_clock
 from rota.io.postgres import Target
 from rota.lease import Lease
 from rota.queue.handler import make_handler
+from rota.queue.io.leases import GuardedBook
 from rota.queue.io.store import Store
 from rota.queue.io.worker import Worker
 from rota.queue.job import ClaimedJob, Finish, Outcome, State
@@ -58,3 +60,31 @@ async def test_an_end_that_a_statement_has_taken_up_is_written_once_more(monkeyp
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+async def test_a_job_that_finds_its_lease_abandoned_meanwhile_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next step comes before the heart has gone on, and it ends without a word."""
+    stepped = threading.Event()
+
+    async def film(ctx: rota.Context) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    abandon = GuardedBook.abandon
+
+    def abandon_and_wait(leases: GuardedBook) -> None:
+        abandon(leases)
+        stepped.wait(30)
+
+    monkeypatch.setattr(GuardedBook, "abandon", abandon_and_wait)
+    worker = Worker({"film": make_handler(film, kind=Kind("film"))}, target=Target("postgresql:///"))
+    stuck, innocent = claimed(1), claimed(2)
+    worker._slots.took([stuck, innocent])
+    worker._crew.start([stuck, innocent], sent_at=lease_clock())
+    words = asyncio.create_task(asyncio.to_thread(worker._last_words, stuck.lease))
+    async with asyncio.timeout(30):
+        await worker._crew.wait_idle()
+    stepped.set()
+    last = await words
+    assert [finish.lease for finish in last.finishes] == [stuck.lease]
+    assert [release.lease for release in last.releases] == [innocent.lease]
