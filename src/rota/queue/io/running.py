@@ -226,9 +226,10 @@ class Running:
         if self.child is not None:
             if first:
                 self.child.ask_to_stop()
-                # What then is left of the lease is for the kill itself.
+                # What then is left of the lease is for the kill itself, and it is over before the heart looks whether
+                # the job is stuck, which it does in the last half.
                 left_s = max(0.0, self.held.deadline - self.stop_seen_at)
-                grace_s = min(self.kill_after_s, max(left_s / 2, left_s - KILL_GRACE_S))
+                grace_s = min(self.kill_after_s, max(left_s / 4, left_s - KILL_GRACE_S))
                 asyncio.get_running_loop().call_later(grace_s, self._kill, self.child)
             return
         if self.task is not None and not self.in_thread:
@@ -281,6 +282,8 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     running.child = child
     telling: asyncio.Task[None] | None = None
     try:
+        if running.must_stop():
+            raise ChildDied("The job had to stop while its child process was started")
         target = target_of(running.handler.function)
         job = running.job if running.span is None else structs.replace(running.job, trace=running.span.traceparent)
         order = run_message(job, target, deadline=running.held.deadline, schema=running.schema)
