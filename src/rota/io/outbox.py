@@ -15,6 +15,8 @@ FRAME_COST_BYTES: Final = 64
 """What a frame takes beside its bytes, so that many empty ones are bounded too."""
 WRITE_TIMEOUT_S: Final = 20.0
 """A frame that cannot be written for so long, while there are more, means that nobody reads."""
+UNHURRIED_S: Final = 0.02
+"""A frame that nobody waits for goes out with the next one, or after this."""
 
 
 class Outbox:
@@ -41,10 +43,16 @@ class Outbox:
         self._wake = asyncio.Event()
         self._began_at: float | None = None  # when the frame that is being written began to be
         self._closed = False
+        self._unhurried: asyncio.TimerHandle | None = None
         self.overflowed = False
 
-    def put(self, frame: str) -> None:
-        """Adds a frame; after `overflowed`, or `close`, it is thrown away."""
+    def put(self, frame: str, *, hurried: bool = True) -> None:
+        """Adds a frame; after `overflowed`, or `close`, it is thrown away.
+
+        Args:
+            frame: text.
+            hurried: False: nobody waits for it. Alone it would wake the writer here and the reader there.
+        """
         if self._closed or self.overflowed:
             return
         self._frames.append(frame)
@@ -53,6 +61,13 @@ class Outbox:
         if self._bytes > self._bytes_max or (began_at is not None and self._clock() - began_at > WRITE_TIMEOUT_S):
             self.overflowed = True
             self._frames.clear()
+        if hurried or self.overflowed:
+            self._wake.set()
+        elif self._unhurried is None:
+            self._unhurried = asyncio.get_running_loop().call_later(UNHURRIED_S, self._hurry)
+
+    def _hurry(self) -> None:
+        self._unhurried = None
         self._wake.set()
 
     def close(self) -> None:
@@ -63,11 +78,12 @@ class Outbox:
     async def run(self) -> None:
         """Writes until the outbox is closed and empty, or overflowed."""
         while not self.overflowed:
+            if not self._wake.is_set():
+                await self._wake.wait()
             if not self._frames:
                 if self._closed:
                     return
                 self._wake.clear()
-                await self._wake.wait()
                 continue
             frame = self._frames.popleft()
             self._began_at = self._clock()

@@ -11,12 +11,15 @@ import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
 from starlette.applications import Starlette
 
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
 from rota.errors import SettingsError
+from rota.io.batched import BatchedTransport
 
 BACKLOG: Final = 2048
 UNACKNOWLEDGED_S: Final = 20.0
@@ -114,6 +117,14 @@ class Serving:
         # it a small frame waits for the acknowledgement of the one before, which takes up to 40 ms.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return bound
+
+
+class BatchedWebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's websocket, whose frames of one turn of the event loop are written at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Puts the batching between."""
+        super().connection_made(cast(asyncio.Transport, BatchedTransport(cast(asyncio.Transport, transport))))
 
 
 class _Server(uvicorn.Server):

@@ -1,8 +1,11 @@
 import pytest
 
-from rota.slots.keeper_messages import Ended, Frames, Message, Ready, Run, Stop, frame
+from rota.slots.keeper_messages import Ended, Frames, Message, Outputs, Ready, Run, Stop, frame
 
-ALL: list[Message] = [Run(("a", "b"), {"X": "y"}, "/tmp"), Stop(now=True), Ready(7), Ended(9, 5), Ended(None, 0, "no")]
+ALL: list[Message] = [
+    Run(("a", "b"), {"X": "y"}, "/tmp"), Stop(now=True), Ready(7), Outputs(b"a", b""), Ended(9, 5), Ended(None, 0, "no"),
+    Ended(0, 0, None, b"\x00out", b"err\n"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

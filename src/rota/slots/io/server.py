@@ -24,12 +24,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from rota.errors import ProtocolError, SettingsError
 from rota.io.log import get_logger
 from rota.io.outbox import OUTBOX_BYTES_MAX, Outbox
-from rota.io.serving import Place, Serving, is_loopback
+from rota.io.serving import BatchedWebSocket, Place, Serving, is_loopback
 from rota.slots import view
 from rota.slots.broker import Broker
 from rota.slots.io.exchange import Exchange, Runner
 from rota.slots.io.figures import Figures
-from rota.slots.messages import Error, Receipt, ServerMessage, encode, from_client
+from rota.slots.messages import Error, Queued, Receipt, ServerMessage, encode, from_client
 from rota.slots.progress import Moved
 
 PING_S: Final = 10.0
@@ -95,7 +95,7 @@ class ExecServer:
         self._exchange: Exchange | None = None
         self._serving = Serving(
             "The exec server", Place(listen.host, listen.port, listen.tls_cert, listen.tls_key),
-            ws="websockets-sansio", ws_max_size=broker.rules.frame_bytes_max, ws_ping_interval=listen.ping_s,
+            ws=BatchedWebSocket, ws_max_size=broker.rules.frame_bytes_max, ws_ping_interval=listen.ping_s,
             ws_ping_timeout=listen.ping_s, ws_per_message_deflate=False,
         )  # fmt: skip
         self._sessions: set[asyncio.Task[None]] = set()
@@ -247,7 +247,8 @@ class _Session:
         self._closing: tuple[int, str] | None = None
 
     def deliver(self, message: ServerMessage) -> None:
-        self._outbox.put(encode(message).decode())
+        # A place in line is no news to act on: it travels with what is.
+        self._outbox.put(encode(message).decode(), hurried=not isinstance(message, Queued))
 
     async def _write(self, frame: str) -> None:
         await self._send({"type": "websocket.send", "text": frame})
