@@ -10,6 +10,7 @@ descriptors nor a watch on them have to travel. Of one that goes on the exec ser
 """
 
 import contextlib
+import gc
 import os
 import resource
 import select
@@ -299,6 +300,7 @@ def main() -> None:
     """Runs the nursery on the socket whose number is the last argument."""
     adopt_orphans()
     os.umask(0o077)
+    gc.freeze()  # keepers share it, untouched
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # what commands read that are given nothing
     os.close(nothing)
