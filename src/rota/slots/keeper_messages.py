@@ -23,6 +23,7 @@ class Run(Struct, frozen=True, tag=True):
     argv: tuple[str, ...]
     env: dict[str, str]
     folder: str
+    descriptors: int = 0  # how many come along: fewer arrive where the keeper has too many open
 
 
 class Stop(Struct, frozen=True, tag=True):
@@ -79,6 +80,8 @@ class Frames:
 
     def feed(self, data: bytes) -> list[Message]:
         """Takes bytes as they come; returns the messages that are complete."""
+        if not self._buffer and len(data) > HEAD.size and HEAD.unpack_from(data)[0] == len(data) - HEAD.size:
+            return [_decoder.decode(memoryview(data)[HEAD.size :])]  # one whole message, as nearly always
         self._buffer += data
         found: list[Message] = []
         while len(self._buffer) >= HEAD.size:

@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -26,7 +27,7 @@ from rota.io.kill import adopt_orphans, kill_descendants, kill_orphans, signal_d
 from rota.io.passing import receive
 from rota.slots.keeper_messages import Ended, Frames, Message, Outputs, Ready, Run, Stop, frame
 
-READ_BYTES: Final = 64 * 1024
+READ_BYTES: Final = 16 * 1024
 KEPT_S: Final = 0.01
 """For how long a command's outputs are kept here. Whoever fills its pipe waits for no longer than this."""
 KEPT_BYTES: Final = 64 * 1024
@@ -44,7 +45,7 @@ class _ServerGone(Exception):
 
 
 class _Children:
-    """What this process has started and adopted: heard of by SIGCHLD, reaped here."""
+    """Hears by SIGCHLD of what this process has started and adopted, when that ends."""
 
     def __init__(self) -> None:
         self.wake, wake_write = os.pipe()
@@ -53,20 +54,33 @@ class _Children:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _nothing)
 
-    def reap(self, main: int | None) -> tuple[tuple[int, int] | None, bool]:
-        """The wait status and peak memory in KiB of `main`, if it has ended; whether other children are left."""
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[None]:
+        """Hears of them although the signal is blocked."""
+        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def clear(self) -> None:
+        """What has ended by now is known."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.wake, 4096)
-        found: tuple[int, int] | None = None
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return found, False
-            if pid == 0:
-                return found, True
-            if pid == main:
-                found = status, usage.ru_maxrss
+
+
+def _reap(main: int | None) -> tuple[tuple[int, int] | None, bool]:
+    """The wait status and peak memory in KiB of `main`, if it has ended; whether other children are left."""
+    found: tuple[int, int] | None = None
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found, False
+        if pid == 0:
+            return found, True
+        if pid == main:
+            found = status, usage.ru_maxrss
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
@@ -77,23 +91,18 @@ class _Kept:
     """The outputs of a command that are kept here."""
 
     def __init__(self) -> None:
-        self.stdout, self._stdout_write = os.pipe()
+        self.stdout, self.stdout_write = os.pipe()
         try:
-            self.stderr, self._stderr_write = os.pipe()
+            self.stderr, self.stderr_write = os.pipe()
         except OSError:
             os.close(self.stdout)
-            os.close(self._stdout_write)
+            os.close(self.stdout_write)
             raise
-
-    @property
-    def theirs(self) -> tuple[int, int]:
-        """What the command writes to."""
-        return self._stdout_write, self._stderr_write
 
     def started(self) -> None:
         """The command has them; what is open here would hide their ends."""
-        os.close(self._stdout_write)
-        os.close(self._stderr_write)
+        os.close(self.stdout_write)
+        os.close(self.stderr_write)
 
     def read(self) -> tuple[bytes, bytes, bool]:
         """All that was said, and whether that is all there will ever be."""
@@ -128,6 +137,8 @@ class _Keeper:
         self._kept: _Kept | None = None
         self._own_kib = 0
         self._children = _Children()
+        # Heard of only where it is needed, see `_wait`: a handler costs a short command more than its wait.
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         self._poll = select.poll()
         self._poll.register(wire, select.POLLIN)
         self._poll.register(self._children.wake, select.POLLIN)
@@ -149,16 +160,20 @@ class _Keeper:
     def _run(self, run: Run) -> Ended:
         descriptors, self._descriptors = self._descriptors, []
         kept: _Kept | None = None
-        actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(descriptors)]
         try:
-            if not descriptors:
+            if len(descriptors) != run.descriptors:
+                return Ended(None, error="the process that runs commands has too many files open")
+            if descriptors:
+                actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(descriptors)]
+            else:
                 kept = _Kept()  # and stdin is the keeper's own: nothing
-                actions = [(os.POSIX_SPAWN_DUP2, kept.theirs[0], 1), (os.POSIX_SPAWN_DUP2, kept.theirs[1], 2)]
+                actions = [(os.POSIX_SPAWN_DUP2, kept.stdout_write, 1), (os.POSIX_SPAWN_DUP2, kept.stderr_write, 2)]
             os.chdir(run.folder)
             # A name without a slash is looked for along the exec server's own PATH. What is open here stays here:
             # descriptors are close-on-exec unless told otherwise.
             pid = os.posix_spawnp(
-                run.argv[0], run.argv, run.env, file_actions=actions, setsid=True, setsigdef=IGNORED
+                run.argv[0], run.argv, run.env, file_actions=actions, setsid=True, setsigdef=IGNORED,
+                setsigmask=self._mask,
             )  # fmt: skip
         except (OSError, ValueError) as error:
             if kept is not None:
@@ -199,8 +214,32 @@ class _Keeper:
 
     def _wait(self, pid: int) -> tuple[int, int]:
         kept_until = time.monotonic() + KEPT_S
+        if self._kept is not None:
+            self._wait_a_moment(pid)
+            ended, left = _reap(pid)
+            if ended is not None:
+                if left:
+                    self._clear()
+                return ended
+        # Others of its processes may end before it: they are heard of by a signal.
+        with self._children.heard():
+            return self._wait_longer(pid, kept_until)
+
+    def _wait_a_moment(self, pid: int) -> None:
+        """Waits until it has ended, for word from the exec server, and for no longer than its outputs are kept."""
+        try:
+            process = os.pidfd_open(pid)
+        except (AttributeError, OSError):
+            return  # not on this system: it is waited for in the other way from the beginning
+        self._poll.register(process, select.POLLIN)
+        self._poll.poll(KEPT_S * 1000)
+        self._poll.unregister(process)
+        os.close(process)
+
+    def _wait_longer(self, pid: int, kept_until: float) -> tuple[int, int]:
         while True:
-            ended, left = self._children.reap(pid)
+            self._children.clear()
+            ended, left = _reap(pid)
             if ended is not None:
                 if left:
                     self._clear()
@@ -221,15 +260,17 @@ class _Keeper:
 
     def _clear(self) -> None:
         """Kills and reaps until nothing is left below this process."""
-        while True:
-            kill_descendants()
-            if not self._children.reap(None)[1]:
-                return
-            select.select([self._children.wake], [], [], LOOK_MS / 1000)
+        with self._children.heard():
+            while True:
+                self._children.clear()
+                kill_descendants()
+                if not _reap(None)[1]:
+                    return
+                select.select([self._children.wake], [], [], LOOK_MS / 1000)
 
     def _receive(self) -> None:
         """Waits for something from the exec server; it need not be a whole message yet."""
-        data, found = receive(self._wire, READ_BYTES, 3)
+        data, found = receive(self._wire, READ_BYTES)
         self._descriptors += found
         if not data:
             raise _ServerGone
@@ -251,7 +292,7 @@ def _nursery(control: socket.socket) -> None:
             if descriptor == children.wake:
                 _bury(children, keepers)
                 continue
-            data, found = receive(control, 1, 1)
+            data, found = receive(control, 1)
             if not data:
                 _farewell(children, keepers)
                 return
@@ -276,8 +317,7 @@ def _become_keeper(descriptor: int) -> NoReturn:
 
 def _bury(children: _Children, keepers: set[int]) -> None:
     """Reaps keepers that ended, and kills what one that was killed has left behind."""
-    with contextlib.suppress(BlockingIOError):
-        os.read(children.wake, 4096)
+    children.clear()
     died = False
     for pid in list(keepers):
         ended, status = os.waitpid(pid, os.WNOHANG)

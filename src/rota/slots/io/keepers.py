@@ -147,7 +147,7 @@ class Keeper:
 
     def _readable(self) -> None:
         try:
-            data, found = receive(self._wire, READ_BYTES, 2)
+            data, found = receive(self._wire, READ_BYTES)
         except BlockingIOError:
             return
         except OSError:

@@ -74,7 +74,7 @@ class Running:
         self._over = over
         self.begun_at = time.monotonic()
         try:
-            keeper.begin(Run(self._plan.argv, dict(self._plan.env), self._folder), descriptors, self)
+            keeper.begin(Run(self._plan.argv, dict(self._plan.env), self._folder, len(descriptors)), descriptors, self)
         except KeeperDied as error:
             self.died(error)
             return
