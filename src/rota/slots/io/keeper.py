@@ -34,6 +34,7 @@ KEPT_BYTES: Final = 64 * 1024
 """What a pipe holds where nobody asks for more."""
 LOOK_MS: Final = 50
 """How often the remains of a command are looked at until they are gone."""
+CHILD: Final = frozenset({signal.SIGCHLD})
 IGNORED: Final = [signal.SIGPIPE, signal.SIGXFSZ]
 """What Python ignores, and a command is not used to."""
 FAREWELL_S: Final = 10
@@ -57,7 +58,7 @@ class _Children:
     @contextlib.contextmanager
     def heard(self) -> Iterator[None]:
         """Hears of them although the signal is blocked."""
-        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, CHILD)
         try:
             yield
         finally:
@@ -81,6 +82,16 @@ def _reap(main: int | None) -> tuple[tuple[int, int] | None, bool]:
             return found, True
         if pid == main:
             found = status, usage.ru_maxrss
+
+
+def _has_children() -> bool:
+    """Whether there are any, once those that have ended are reaped."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
@@ -119,12 +130,14 @@ class _Kept:
 def _read(descriptor: int) -> tuple[bytes, bool]:
     os.set_blocking(descriptor, False)
     found = b""
-    with contextlib.suppress(BlockingIOError):
+    try:
         while len(found) <= KEPT_BYTES:
             data = os.read(descriptor, KEPT_BYTES)
             if not data:
                 return found, True
             found += data
+    except BlockingIOError:
+        pass
     return found, False
 
 
@@ -138,7 +151,7 @@ class _Keeper:
         self._own_kib = 0
         self._children = _Children()
         # Heard of only where it is needed, see `_wait`: a handler costs a short command more than its wait.
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, CHILD)
         self._poll = select.poll()
         self._poll.register(wire, select.POLLIN)
         self._poll.register(self._children.wake, select.POLLIN)
@@ -214,27 +227,17 @@ class _Keeper:
 
     def _wait(self, pid: int) -> tuple[int, int]:
         kept_until = time.monotonic() + KEPT_S
-        if self._kept is not None:
-            self._wait_a_moment(pid)
-            ended, left = _reap(pid)
-            if ended is not None:
-                if left:
+        if self._kept is not None and hasattr(signal, "sigtimedwait"):
+            # For its end, or for one that it left behind. Whatever the exec server says can wait for so long.
+            signal.sigtimedwait(CHILD, KEPT_S)
+            found, status, usage = os.wait4(pid, os.WNOHANG)
+            if found:
+                if _has_children():
                     self._clear()
-                return ended
+                return status, usage.ru_maxrss
         # Others of its processes may end before it: they are heard of by a signal.
         with self._children.heard():
             return self._wait_longer(pid, kept_until)
-
-    def _wait_a_moment(self, pid: int) -> None:
-        """Waits until it has ended, for word from the exec server, and for no longer than its outputs are kept."""
-        try:
-            process = os.pidfd_open(pid)
-        except (AttributeError, OSError):
-            return  # not on this system: it is waited for in the other way from the beginning
-        self._poll.register(process, select.POLLIN)
-        self._poll.poll(KEPT_S * 1000)
-        self._poll.unregister(process)
-        os.close(process)
 
     def _wait_longer(self, pid: int, kept_until: float) -> tuple[int, int]:
         while True:
