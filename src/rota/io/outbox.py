@@ -15,8 +15,6 @@ FRAME_COST_BYTES: Final = 64
 """What a frame takes beside its bytes, so that many empty ones are bounded too."""
 WRITE_TIMEOUT_S: Final = 20.0
 """A frame that cannot be written for so long, while there are more, means that nobody reads."""
-UNHURRIED_S: Final = 0.02
-"""A frame that nobody waits for goes out with the next one, or after this."""
 
 
 class Outbox:
@@ -47,19 +45,13 @@ class Outbox:
         self._writer: asyncio.Task[None] | None = None
         self._began_at: float | None = None  # when the frame that is being written began to be
         self._closed = False
-        self._unhurried: asyncio.TimerHandle | None = None
         self.overflowed = False
 
-    def put(self, frame: str, *, hurried: bool = True) -> None:
-        """Adds a frame; after `overflowed`, or `close`, it is thrown away.
-
-        Args:
-            frame: text.
-            hurried: False: nobody waits for it. Alone it would wake the writer here and the reader there.
-        """
+    def put(self, frame: str) -> None:
+        """Adds a frame; after `overflowed`, or `close`, it is thrown away."""
         if self._closed or self.overflowed:
             return
-        if hurried and self._write_at_once(frame):
+        if self._write_at_once(frame):
             return
         self._frames.append(frame)
         self._bytes += len(frame) + FRAME_COST_BYTES
@@ -69,10 +61,7 @@ class Outbox:
             self._frames.clear()
             if self._writer is not None:
                 self._writer.cancel()  # it waits for the one who does not read
-        if hurried or self.overflowed:
-            self._wake.set()
-        elif self._unhurried is None:
-            self._unhurried = asyncio.get_running_loop().call_later(UNHURRIED_S, self._hurry)
+        self._wake.set()
 
     def _write_at_once(self, frame: str) -> bool:
         """Writes a frame after all that are there; False: nobody can, now. What is there may be fewer then."""
@@ -84,10 +73,6 @@ class Outbox:
                 return False
             self._bytes -= len(self._frames.popleft()) + FRAME_COST_BYTES
         return write(frame)
-
-    def _hurry(self) -> None:
-        self._unhurried = None
-        self._wake.set()
 
     def close(self) -> None:
         """No frame comes any more; what is there is still written."""
@@ -107,12 +92,11 @@ class Outbox:
 
     async def _write(self) -> None:
         while not self.overflowed:
-            if not self._wake.is_set():
-                await self._wake.wait()
             if not self._frames:
                 if self._closed:
                     return
                 self._wake.clear()
+                await self._wake.wait()
                 continue
             frame = self._frames.popleft()
             self._began_at = self._clock()

@@ -75,28 +75,6 @@ async def test_what_was_written_makes_room() -> None:
     assert len(peer.got) == 100
 
 
-async def test_a_frame_that_nobody_waits_for_goes_with_the_next_or_after_a_while() -> None:
-    peer = Peer()
-    outbox = Outbox(peer.send, lambda: peer.now)
-    writing = asyncio.create_task(outbox.run())
-    outbox.put("a", hurried=False)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert peer.got == []
-    outbox.put("b")
-    async with asyncio.timeout(30):
-        while len(peer.got) < 2:
-            await asyncio.sleep(0)
-        outbox.put("c", hurried=False)
-        while len(peer.got) < 3:
-            await asyncio.sleep(0.001)
-    assert peer.got == ["a", "b", "c"]
-    outbox.put("d", hurried=False)
-    outbox.close()
-    await asyncio.wait_for(writing, 30)
-    assert peer.got == ["a", "b", "c", "d"]
-
-
 async def test_what_can_be_written_at_once_is_and_never_before_what_waits() -> None:
     peer, able = Peer(), True
 
@@ -107,10 +85,8 @@ async def test_what_can_be_written_at_once_is_and_never_before_what_waits() -> N
 
     outbox = Outbox(peer.send, lambda: peer.now, at_once=at_once)
     writing = asyncio.create_task(outbox.run())
-    outbox.put("a")
-    outbox.put("b", hurried=False)
-    assert peer.got == ["a"]
-    outbox.put("c")
+    for frame in ("a", "b", "c"):
+        outbox.put(frame)
     assert peer.got == ["a", "b", "c"]
     able = False
     outbox.put("d")

@@ -29,11 +29,13 @@ from rota.slots import view
 from rota.slots.broker import Broker
 from rota.slots.io.exchange import Exchange, Runner
 from rota.slots.io.figures import Figures
-from rota.slots.messages import Error, Queued, Receipt, ServerMessage, encode, from_client
+from rota.slots.messages import Error, Offer, Queued, Receipt, ServerMessage, encode, from_client
 from rota.slots.progress import Moved
 
 PING_S: Final = 10.0
 """Between two pings, and for how long a pong is awaited: a dead link is noticed within 20 seconds."""
+QUEUED_S: Final = 0.02
+"""How long QUEUED waits for the OFFER that makes it old news."""
 FLUSH_S: Final = 2.0
 """What a stopping exec server gives its clients to take their last frames."""
 CLIENTS_MAX: Final = 5000
@@ -247,10 +249,25 @@ class _Session:
         self._outbox = Outbox(self._write, loop.time, bytes_max=outbox_bytes_max, at_once=at_once)
         self._closing: tuple[int, str] | None = None
         self._failed: asyncio.Future[None] = loop.create_future()
+        self._queued: dict[str, Queued] = {}  # not told yet
+        self._timer: asyncio.TimerHandle | None = None
 
     def deliver(self, message: ServerMessage) -> None:
-        # A place in line is no news to act on: it travels with what is.
-        self._outbox.put(encode(message).decode(), hurried=not isinstance(message, Queued))
+        if isinstance(message, Queued):
+            # No news to act on, and most lines are short: the slot may come first.
+            self._queued[message.job_id] = message
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(QUEUED_S, self._tell_queued)
+            return
+        if isinstance(message, Offer) and self._queued:
+            self._queued.pop(message.job_id, None)
+        self._outbox.put(encode(message).decode())
+
+    def _tell_queued(self) -> None:
+        self._timer = None
+        queued, self._queued = self._queued, {}
+        for message in queued.values():
+            self._outbox.put(encode(message).decode())
 
     async def _write(self, frame: str) -> None:
         await self._send({"type": "websocket.send", "text": frame})
@@ -272,6 +289,8 @@ class _Session:
         finally:
             if self._straight is not None:
                 self._straight.taker = None
+            if self._timer is not None:
+                self._timer.cancel()
             # However it ends: with the connection go its wants and its offers (S31).
             self._exchange.leave(number)
             for task in (reader, writer):
