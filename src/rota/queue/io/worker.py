@@ -10,7 +10,6 @@ Spec: job queue, "How a server takes a job" and "Leases, heartbeats and the stal
 
 import asyncio
 import contextlib
-import gc
 import os
 import socket
 import threading
@@ -23,6 +22,7 @@ from typing import Final
 from rota.commands import Commands
 from rota.errors import DatabaseAway, RotaError
 from rota.ids import Holder, JobId, new_holder
+from rota.io import collecting
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
 from rota.io.cpus import cpu_count
@@ -60,8 +60,6 @@ BUSY_S: Final = 0.25
 """A worker that finds full batches for so long does not want to be woken: it looks anyway."""
 ROOM_S: Final = 0.002
 """How long a freed slot waits for others before a claim, where more is due: about as long as a claim takes."""
-GC_THRESHOLD: Final = (50_000, 20, 20)
-"""Objects between collections: a batch of a thousand jobs makes tens of thousands, and keeps none."""
 BATCHES_EVERY_S: Final = 15.0
 """How often each worker looks for batches that nobody has closed."""
 CANCEL_MARGIN_S: Final = 5.0
@@ -191,9 +189,7 @@ class Worker:
         await self._database.start()
         if self._options.ends_process:
             # A process of its own may do without looking through the program's modules at every collection.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(*GC_THRESHOLD)
+            collecting.settle()
         heart = Heart(
             self._leases,
             target=self._target,

@@ -153,7 +153,7 @@ class ToolRunner:
                 stack.callback(os.close, write)
                 theirs.append(write)
                 drains.append(Drain(read, take))
-            return await keeper.run(Run(tuple(command), {}, str(folder)), theirs)
+            return await keeper.run(Run(tuple(command), {}, str(folder), len(theirs)), theirs)
 
 
 async def _watch(ending: "asyncio.Future[Ended]", timeout_s: float, bytes_left: Callable[[], int]) -> OpFailure | None:
