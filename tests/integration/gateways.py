@@ -35,7 +35,7 @@ async def gateway(dsn: str, *, pace: Pace | None = None, **settings: Any) -> Asy
     values: dict[str, Any] = {"gateway_port": 0, "gateway_token": TOKEN, "gateway_key": KEY}
     replica = Replica(
         Settings(**(values | settings)), Target(dsn), instance=f"gateway-{next(_instances)}",
-        pace=pace or Pace(look_s=0.2, reap_s=0.2, tidy_s=60, revoked_s=60),
+        pace=pace or Pace(look_s=0.2, reap_s=0.2, tidy_s=60, barred_s=60),
     )  # fmt: skip
     await replica.start()
     try:

@@ -15,17 +15,25 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Struct
 
+from rota.lease import Lease
 from rota.runners import records
-from rota.runners.messages import OpError
-from rota.runners.records import Depth, NewRunnerJob, RunnerJob, SessionRow, version_key
+from rota.runners.messages import DeviceAuth, FailureClass, OpError
+from rota.runners.pairing import OVERLAP_S_MAX
+from rota.runners.records import Depth, DisabledOrg, End, NewRunnerJob, RunnerJob, SessionRow, version_key
 from rota.runners.registry import Figures, RunnerView
 
 WAIT_S_MAX: Final = 60
 """A longer wait is cut to this: many proxies end a request that is silent for longer."""
+UNTIL: Final = ("ended", "running")
+"""What a read can wait for; `running` also ends when the job has ended."""
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024 + 64 * 1024
 """As large as the frame that the arguments of an op go into."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
+NAME_MAX: Final = 200
+UNVERIFIED: Final = "verification_failed"
+"""The code of a job whose output the platform refused."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 Seconds = Annotated[int, Meta(ge=1, le=records.SESSION_S_MAX)]
 
 
@@ -173,6 +181,28 @@ class Ended(Body, frozen=True):
     jobs: int
 
 
+class Verdict(Body, frozen=True):
+    """An output of the job was judged by the platform and refused: the job fails with class `runner`."""
+
+    message: Annotated[str, Meta(max_length=2000)] = ""
+
+
+class PutOrganisation(Body, frozen=True):
+    """Whether an organisation may use runners, and why it may not."""
+
+    disabled: bool
+    reason: Annotated[str, Meta(max_length=NAME_MAX)] | None = None
+
+
+class Organisation(Body, frozen=True):
+    """Whether an organisation may use runners."""
+
+    org_id: str
+    disabled: bool
+    disabled_at: datetime | None = None
+    reason: str | None = None
+
+
 class Problem(Body, frozen=True):
     """What went wrong: a code, and words."""
 
@@ -187,6 +217,21 @@ class Pair(Body, frozen=True):
     code: Annotated[str, Meta(max_length=100)]
     public_key: Annotated[str, Meta(max_length=200)]
     name: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class Rotate(Body, frozen=True):
+    """A device's next public key, signed with the one that it has."""
+
+    auth: DeviceAuth
+    public_key: Annotated[str, Meta(max_length=200)]
+    overlap_sec: Annotated[int, Meta(ge=0, le=OVERLAP_S_MAX)] | None = None
+
+
+class Rotated(Body, frozen=True):
+    """The device's next key is registered; the one before is good until then."""
+
+    device_id: str
+    previous_until: datetime | None = None
 
 
 class Paired(Body, frozen=True):
@@ -229,6 +274,28 @@ def job_body(job: RunnerJob) -> JobBody:
         cancel_requested=job.cancel_asked_at is not None, error=failure if failed else None, progress=job.progress,
         result=job.result, from_runner=job.result is not None,
     )  # fmt: skip
+
+
+def unverified(job: RunnerJob, verdict: Verdict) -> End:
+    """How a job ends whose output was refused."""
+    return End(
+        Lease(job.id, job.epoch), "failed", verdict.message or "What was published is not what was asked for.",
+        failure_class=FailureClass.RUNNER, code=UNVERIFIED, retryable=True,
+    )  # fmt: skip
+
+
+def organisation(org_id: str, disabled: DisabledOrg | None) -> Organisation:
+    """An organisation as it is answered."""
+    if disabled is None:
+        return Organisation(org_id=org_id, disabled=False)
+    return Organisation(
+        org_id=org_id, disabled=True, disabled_at=_utc(disabled.disabled_at), reason=disabled.reason
+    )  # fmt: skip
+
+
+def rotated(device_id: str, until: datetime | None) -> Rotated:
+    """A rotated key as it is answered."""
+    return Rotated(device_id=device_id, previous_until=_maybe(until))
 
 
 def same_request(job: RunnerJob, asked: NewRunnerJob) -> bool:

@@ -25,6 +25,7 @@ VALID_S: Final = 600.0
 VALID_S_MAX: Final = 86_400.0
 OVERLAP_S: Final = 86_400.0
 """How long the key or secret before is good after a rotation: a day, in which every machine is told."""
+OVERLAP_S_MAX: Final = 7 * 86_400
 CREDENTIAL_PREFIX: Final = "rpool_"
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from rota.errors import JobNotFound
+from rota.errors import JobNotFound, OrganisationDisabled
 from rota.ids import JobId, uuid_v7s
 from rota.io.postgres import Connection, Database, statement
 from rota.lease import Lease
@@ -66,6 +66,8 @@ class RunnerStore(Statements):
         """Creates a job, or finds the one that has its key.
 
         Returns: the job, and whether it was created.
+
+        Raises: OrganisationDisabled, unless the job is there already.
         """
         new_id = uuid_v7s(1, unix_us=time.time_ns() // 1000)[0]
         for _ in range(KEY_TRIES):
@@ -78,6 +80,10 @@ class RunnerStore(Statements):
             found = await self._job(None, job.idempotency_key)
             if found is not None:
                 return found, bool(made)
+            if await self._fetch("disabled_orgs.sql", [job.org_id], 1):
+                raise OrganisationDisabled(
+                    f"The organisation {job.org_id[:80]} is disabled and gets no runner; see rota runner enable."
+                )
         raise JobNotFound("The job of this idempotency key is being removed. Use another purpose.")
 
     async def job(self, job_id: UUID) -> RunnerJob:
