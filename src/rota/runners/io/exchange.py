@@ -136,8 +136,8 @@ class Exchange:
                 self.happened(events.AskGone(ask))
 
     async def look_for_barred(self) -> None:
-        """Ends the connections of who may not be connected any more: revoked devices, those of disabled organisations, and
-        workers whose secret was replaced.
+        """Ends the connections of who may not be connected any more: revoked devices, those of disabled organisations,
+        and workers whose secret was replaced.
 
         Raises: DatabaseAway.
         """
