@@ -44,6 +44,10 @@ async def gateway(dsn: str, *, pace: Pace | None = None, **settings: Any) -> Asy
         await replica.stop()
 
 
+STILL = Pace(look_s=3600, reap_s=3600, tidy_s=3600, barred_s=3600)
+"""A replica that does nothing by the clock: what happens in time happens by event."""
+
+
 class Engine:
     """An engine in some language: nothing but HTTP."""
 

@@ -47,7 +47,8 @@ async def our_runner(replica: Replica, folder: Path) -> AsyncIterator[tuple[Runn
     scratch, made = Scratch(folder, prefix="runner-"), Made()
     runner = Runner(
         agent=Agent(CAPABILITIES, Random(1)), gateway=at(replica), tls=trusted(None),
-        prove=proof.of_device(identity, at(replica)), capabilities=CAPABILITIES, scratch=scratch, make_media=made,
+        prove=proof.of_device(lambda: identity, at(replica)), capabilities=CAPABILITIES, scratch=scratch,
+        make_media=made,
         room=Room(scratch.open(), 0, 1 << 40), ring=RingLog(None), shown=Silent(),
     )  # fmt: skip
     task = asyncio.create_task(runner.run())

@@ -24,8 +24,10 @@ from rota.runners.messages import CloseCode
 from rota.runners.pairing import read_code
 from rota.runners.ramp import Ramp
 
-ATTEMPTS_PER_S: Final = 5.0
-"""Attempts to pair, or to rotate a key, in a second, from everybody together: people type codes."""
+PAIRS_PER_S: Final = 5.0
+"""Attempts to pair in a second, from everybody together: people type codes."""
+ROTATIONS_PER_S: Final = 50.0
+"""Attempts to rotate a key: an organisation may have all of its devices do so at once, and each costs a signature."""
 
 log = get_logger("rota.gateway")
 
@@ -41,8 +43,8 @@ class DeviceApi:
     def __init__(self, devices: Devices, *, names: Collection[str]) -> None:
         self._devices = devices
         self._names = frozenset(names)
-        self._pairs = Ramp(ATTEMPTS_PER_S)
-        self._rotations = Ramp(ATTEMPTS_PER_S)
+        self._pairs = Ramp(PAIRS_PER_S)
+        self._rotations = Ramp(ROTATIONS_PER_S)
 
     def routes(self) -> list[BaseRoute]:
         """What to serve."""
