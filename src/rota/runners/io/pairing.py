@@ -121,15 +121,17 @@ async def rotate(gateway: Gateway, folder: Path, *, tls: ssl.SSLContext, overlap
         pending = msgspec.structs.replace(held, private_key=new_key()[0])
         write_identity(folder, pending, name=NEXT_NAME)
     key = pending.public_key
-    status, body = 0, b""
-    # By the next one too: it may be registered, and the overlap of the one before may be over.
-    for signer in (held, pending):
+
+    async def ask(signer: Identity) -> tuple[int, bytes]:
         asked = RotateRequest(sign(signer, gateway, time.time(), next_key=key), key, overlap_s)
-        status, body = await _post(gateway, gateway.rotate_url, asked, tls)
-        if status == HTTPStatus.OK:
-            return take_next(folder)
-        if status != HTTPStatus.FORBIDDEN:
-            break
+        return await _post(gateway, gateway.rotate_url, asked, tls)
+
+    status, body = await ask(held)
+    if status == HTTPStatus.OK:
+        return take_next(folder)
+    # The next one may be registered, and the overlap of the one before be over.
+    if status == HTTPStatus.FORBIDDEN and (await ask(pending))[0] == HTTPStatus.OK:
+        return take_next(folder)
     raise RunnerError(f"The gateway {gateway.shown} did not rotate this device's key: {_why(status, body)}")
 
 
