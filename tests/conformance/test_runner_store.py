@@ -350,18 +350,6 @@ async def test_gateways_know_where_the_owner_of_a_session_is(fleet: Fleet) -> No
     assert (before.address, after.address) == (None, "http://10.0.0.2:8760")
 
 
-async def test_facts_go_with_their_jobs_retention(fleet: Fleet) -> None:
-    job, stays = await fleet.add(), await fleet.add()
-    await fleet.store.cancel([job.id], now=fleet.now)
-    fleet.later(7200)
-    assert (await fleet.store.tidy(now=fleet.now))[1] == 0
-    await fleet.store.database.fetch("DELETE FROM rota.ended_jobs")
-    assert (await fleet.store.tidy(now=fleet.now))[1] == 1
-    with pytest.raises(JobNotFound):
-        await fleet.store.job(job.id)
-    assert await fleet.state(stays) == "Queued"
-
-
 async def test_the_queue_leaves_runner_jobs_alone(fleet: Fleet) -> None:
     from rota.ids import Holder
     from rota.queue.io.store import Store

@@ -31,6 +31,7 @@ from rota.runners.io.exchange import Exchange
 from rota.runners.io.figures import Figures
 from rota.runners.io.gateway_server import GatewayServer
 from rota.runners.io.internal_api import InternalApi
+from rota.runners.io.retention import Retention
 from rota.runners.io.store import RunnerStore
 from rota.runners.io.usage import UsageBook
 from rota.runners.io.waiters import Waiters
@@ -45,6 +46,7 @@ LOOK_S: Final = 1.0
 REAP_S: Final = 10.0
 """The protocol's."""
 TIDY_S: Final = 60.0
+DAY_S: Final = 86_400.0
 BARRED_S: Final = 30.0
 """Between two looks for who may not be connected any more; the protocol asks for one a minute at least."""
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
@@ -137,11 +139,15 @@ class Replica:
         )  # fmt: skip
         self._soon, self._barred = asyncio.Event(), asyncio.Event()
         pace = self._pace
+        retention = Retention(
+            self._database, keep_s=settings.keep_days * DAY_S, keep_failed_s=settings.keep_failed_days * DAY_S,
+            audit_s=settings.gateway_audit_days * DAY_S,
+        )  # fmt: skip
         self._tasks = [
             asyncio.create_task(ears.run()),
             asyncio.create_task(self._every(pace.look_s, self._look, soon=self._soon)),
             asyncio.create_task(self._every(pace.reap_s, self._reap)),
-            asyncio.create_task(self._every(pace.tidy_s, self._tidy)),
+            asyncio.create_task(self._every(pace.tidy_s, retention.remove)),
             asyncio.create_task(self._every(pace.barred_s, exchange.look_for_barred, soon=self._barred)),
         ]
         log.info("gateway started", address=server.serving.address, instance=self._rules.instance)
@@ -247,9 +253,6 @@ class Replica:
             log.info("runner job is over", job_id=str(job_id), state=state)
         await UsageBook(self._database).record()
         self._figures.waits(await store.depth())
-
-    async def _tidy(self) -> None:
-        await self.exchange.store.tidy()
 
 
 def keys_of(settings: Settings) -> TokenKeys:

@@ -39,8 +39,6 @@ CANCEL_GRACE_S: Final = 10.0
 """The protocol's `graceSec`."""
 REAP_MAX: Final = 500
 """Jobs of each sort in one pass of the reaper."""
-NONCE_S: Final = 600.0
-"""How long nonces are kept: the protocol asks for 240 s at least, and clocks may differ by 120 s either way."""
 DEMAND_MAX: Final = 1000
 """Groups of waiting jobs in one look."""
 KEY_TRIES: Final = 3
@@ -349,13 +347,6 @@ class RunnerStore(Statements):
     async def tell_gateways(self, word: str) -> None:
         """Tells all gateways something; a hint, which may be lost."""
         await self._fetch("tell_gateways.sql", word)
-
-    async def tidy(
-        self, *, nonce_s: float = NONCE_S, limit: int = 1000, now: datetime | None = None
-    ) -> tuple[int, int]:
-        """Removes what no one needs any more: how many nonces, and how many jobs' facts."""
-        row = (await self._fetch("tidy.sql", nonce_s, limit, now))[0]
-        return row["nonces"], row["facts"]
 
 
 def _json(value: Any) -> str:
