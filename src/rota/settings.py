@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal
+from urllib.parse import unquote, urlsplit
 
 from rota.errors import SettingsError
 
@@ -319,6 +320,18 @@ SECRET: Final = frozenset(
     {"dsn", "exec_token", "gateway_key", "gateway_token", "metrics_token", "objects_secret", "runner_credential"}
 )
 """What no message shows; a DSN may hold a password."""
+
+
+def secrets_of(settings: Settings) -> set[str]:
+    """Every secret that is set, and each of the parts that one is made of: what must stand nowhere else."""
+    found: set[str] = set()
+    for name in SECRET:
+        value = getattr(settings, name)
+        if value:
+            found |= {value, *(part.strip() for part in value.split(","))}
+    if settings.dsn and (password := urlsplit(settings.dsn).password):
+        found |= {password, unquote(password)}
+    return found
 
 
 def load(

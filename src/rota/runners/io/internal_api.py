@@ -9,7 +9,7 @@ Spec: runners, "Gateway internal API".
 import asyncio
 import contextlib
 import hmac
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 from uuid import UUID
@@ -23,6 +23,7 @@ from starlette.routing import BaseRoute, Route
 from rota.io.log import get_logger
 from rota.runners import api
 from rota.runners.api import Problem
+from rota.runners.credentials import find_credential
 from rota.runners.gateway_events import AnswerOp, RefuseOp
 from rota.runners.io.exchange import Exchange
 from rota.runners.io.requests import Handler, Refused, answered, body_of, to_json
@@ -48,9 +49,19 @@ class InternalApi:
         waiters: who waits for ends of jobs.
         token: what engines show; None: the internal API is off.
         buffer: slots of the pool beyond what is asked for.
+        secrets: of this program; none of them goes to a runner.
     """
 
-    def __init__(self, exchange: Exchange, waiters: Waiters, *, token: str | None, buffer: int = 0) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        waiters: Waiters,
+        *,
+        token: str | None,
+        buffer: int = 0,
+        secrets: Collection[str] = (),
+    ) -> None:
+        self._secrets = frozenset(secrets)
         self._exchange = exchange
         self._waiters = waiters
         self._token = token
@@ -100,11 +111,23 @@ class InternalApi:
         return None
 
     async def _create(self, request: Request) -> Response:
-        asked = api.new_job(await body_of(request, api.CreateJob))
+        body = await body_of(request, api.CreateJob)
+        self._check(body, urls=False)
+        asked = api.new_job(body)
         job, created = await self._exchange.store.create(asked)
         if not created and not api.same_request(job, asked):
             log.warning("a key was used for another job", job_id=str(job.id), execution_id=job.execution_id)
         return to_json(api.job_body(job), 201 if created else 200)
+
+    def _check(self, body: msgspec.Struct, *, urls: bool) -> None:
+        found = find_credential(msgspec.to_builtins(body), own=self._secrets, urls=urls)
+        if found is not None:
+            log.warning("a credential was not sent to a runner", where=found.where, what=found.what)
+            raise Refused(
+                400, "credential_not_allowed",
+                f"{found.where or 'The body'} holds {found.what}, and none goes to a runner. Lend objects by the URLs "
+                "of stage and publish, and do what needs the credential in the engine.",
+            )  # fmt: skip
 
     async def _read(self, request: Request) -> Response:
         wait_s = api.wait_s(request.query_params.get("wait"))
@@ -176,6 +199,7 @@ class InternalApi:
     async def _op(self, request: Request) -> Response:
         session_id = _uuid(request, "session_not_found")
         asked = await body_of(request, api.RunOp)
+        self._check(asked, urls=True)
         answer = await _unless_gone(
             request,
             self._exchange.op(

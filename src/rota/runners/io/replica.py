@@ -39,7 +39,7 @@ from rota.runners.matching import Needs
 from rota.runners.messages import Requires
 from rota.runners.records import Waiting
 from rota.runners.token import TokenKeys
-from rota.settings import Settings
+from rota.settings import Settings, secrets_of
 
 LOOK_S: Final = 1.0
 """Between two looks for queued jobs and cancels: what a lost notification costs."""
@@ -123,7 +123,10 @@ class Replica:
         exchange = Exchange(gateway, store, devices, org_cap=settings.gateway_org_slots)
         self._figures = Figures(gateway.registry)
         self._waiters = Waiters(store)
-        api = InternalApi(exchange, self._waiters, token=settings.gateway_token, buffer=settings.gateway_buffer_slots)
+        api = InternalApi(
+            exchange, self._waiters, token=settings.gateway_token, buffer=settings.gateway_buffer_slots,
+            secrets=secrets_of(settings),
+        )  # fmt: skip
         place = Place(settings.gateway_host, settings.gateway_port, settings.gateway_cert, settings.gateway_cert_key)
         door = DeviceApi(devices, names=self._names)
         server = GatewayServer(
