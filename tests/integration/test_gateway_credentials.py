@@ -5,6 +5,7 @@ Spec: runners, "Security invariants".
 
 import asyncio
 import json
+import logging
 
 import pytest
 
