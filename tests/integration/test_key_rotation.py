@@ -134,7 +134,7 @@ async def test_who_may_not_rotate(replica: Replica, paired: Identity, tmp_path: 
         # A hello says nothing of the next key, so none can be used to bring one in; and neither can another's.
         assert await ask(device.auth()) == (403, "unauthenticated")
         assert await ask(Device(paired.device_id, Ed25519PrivateKey.generate()).auth()) == (403, "unauthenticated")
-        assert await ask(device.auth(nonce="short")) == (400, "invalid_proof")
+        assert await ask(device.auth(nonce="short")) == (400, "invalid_request")
         assert await ask(device.auth(), "no key") == (400, "invalid_key")
         assert await ask(device.auth(), overlapSec=10**9) == (400, "invalid_request")
         # A key that is on its way out brings in none.

@@ -16,9 +16,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from rota.lease import Lease
-from rota.runners import records
-from rota.runners.messages import DeviceAuth, FailureClass, OpError
-from rota.runners.pairing import OVERLAP_S_MAX
+from rota.runners import pairing, records
+from rota.runners.messages import FailureClass, OpError
 from rota.runners.records import Depth, DisabledOrg, End, NewRunnerJob, RunnerJob, SessionRow, version_key
 from rota.runners.registry import Figures, RunnerView
 
@@ -34,6 +33,8 @@ UNVERIFIED: Final = "verification_failed"
 """The code of a job whose output the platform refused."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
+PublicKey = Annotated[str, Meta(max_length=200, extra_json_schema={"pattern": r"^[A-Za-z0-9_-]{43}=?$"})]
+"""The 32 bytes of an Ed25519 key in base64url. Told in the document; checked where the answer can say it in words."""
 Seconds = Annotated[int, Meta(ge=1, le=records.SESSION_S_MAX)]
 
 
@@ -214,17 +215,26 @@ class Problem(Body, frozen=True):
 class Pair(Body, frozen=True):
     """A device's public key, with the one-time code that registers it."""
 
-    code: Annotated[str, Meta(max_length=100)]
-    public_key: Annotated[str, Meta(max_length=200)]
+    code: Annotated[str, Meta(max_length=100, extra_json_schema={"pattern": pairing.CODE_PATTERN})]
+    public_key: PublicKey
     name: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class Proof(Body, frozen=True):
+    """A device's signature, as in its hello, over `rota-runner-rotate-v1|deviceId|ts|nonce|host|publicKey`."""
+
+    device_id: Name
+    ts: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$")]
+    nonce: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{22,171}={0,2}$")]
+    sig: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{86}={0,2}$")]
 
 
 class Rotate(Body, frozen=True):
     """A device's next public key, signed with the one that it has."""
 
-    auth: DeviceAuth
-    public_key: Annotated[str, Meta(max_length=200)]
-    overlap_sec: Annotated[int, Meta(ge=0, le=OVERLAP_S_MAX)] | None = None
+    auth: Proof
+    public_key: PublicKey
+    overlap_sec: Annotated[int, Meta(ge=0, le=pairing.OVERLAP_S_MAX)] | None = None
 
 
 class Rotated(Body, frozen=True):

@@ -18,6 +18,8 @@ LETTERS: Final = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
 """30 letters and digits, without I, L, O, U, 0 and 1."""
 SELECTOR_LENGTH: Final = 4
 SECRET_LENGTH: Final = 8
+CODE_PATTERN: Final = r"^[\s\-–—]*([A-HJKMNP-TV-Za-hjkmnp-tv-z2-9][\s\-–—]*){12}$"
+"""What `read_code` reads, for whoever checks it before."""
 """30^8 secrets, of which a code allows 5 to be tried: one in 130 billion."""
 ATTEMPTS_MAX: Final = 5
 VALID_S: Final = 600.0

@@ -6,6 +6,8 @@ Spec: runners, "Connection handshake and authentication"; docs/protocol/runners.
 """
 
 import asyncio
+import base64
+import binascii
 from collections.abc import Collection
 from typing import Final
 
@@ -19,13 +21,14 @@ from rota.runners import api, handshake, pairing
 from rota.runners.handshake import Refusal, dialled_host
 from rota.runners.io.devices import Devices
 from rota.runners.io.proving import prove
-from rota.runners.io.requests import Refused, answered, body_of, public_key_of, to_json
-from rota.runners.messages import CloseCode
+from rota.runners.io.requests import Refused, answered, body_of, to_json
+from rota.runners.messages import CloseCode, DeviceAuth
 from rota.runners.pairing import read_code
 from rota.runners.ramp import Ramp
 
 PAIRS_PER_S: Final = 5.0
 """Attempts to pair in a second, from everybody together: people type codes."""
+KEY_BYTES: Final = 32
 ROTATIONS_PER_S: Final = 50.0
 """Attempts to rotate a key: an organisation may have all of its devices do so at once, and each costs a signature."""
 
@@ -49,14 +52,14 @@ class DeviceApi:
     def routes(self) -> list[BaseRoute]:
         """What to serve."""
         return [
-            Route("/v1/pair", answered(self._pair), methods=["POST"]),
-            Route("/v1/rotate", answered(self._rotate), methods=["POST"]),
+            Route("/v1/pair", answered({"POST": self._pair}), methods=["POST"]),
+            Route("/v1/rotate", answered({"POST": self._rotate}), methods=["POST"]),
         ]
 
     async def _pair(self, request: Request) -> Response:
         _admit(self._pairs)
         asked = await body_of(request, api.Pair)
-        key = public_key_of(asked.public_key)
+        key = raw_key(asked.public_key)
         try:
             device = await self._devices.pair(read_code(asked.code), key, name=asked.name or None)
         except PairingError as error:
@@ -68,14 +71,16 @@ class DeviceApi:
     async def _rotate(self, request: Request) -> Response:
         _admit(self._rotations)
         asked = await body_of(request, api.Rotate)
-        key = public_key_of(asked.public_key)
-        shape = handshake.check_proof(asked.auth, "auth")
-        if shape is not None:
-            raise Refused(400, "invalid_proof", shape.reason)
+        key = raw_key(asked.public_key)
+        auth = DeviceAuth(
+            device_id=asked.auth.device_id, ts=asked.auth.ts, nonce=asked.auth.nonce, sig=asked.auth.sig
+        )  # fmt: skip
         host = dialled_host(request.headers.get("host", ""), self._names)
         if host is None:
             raise Refused(421, "another_name", "This gateway has another name: set ROTA_GATEWAY_NAMES.")
-        proved = await prove(self._devices, asked.auth, host=host, next_key=asked.public_key)
+        proved = handshake.check_proof(auth, "auth") or await prove(
+            self._devices, auth, host=host, next_key=asked.public_key
+        )
         if isinstance(proved, Refusal):
             code = "organisation_disabled" if proved.code == CloseCode.FORBIDDEN else "unauthenticated"
             raise Refused(403, code, f"The key was not rotated: {proved.reason}.")
@@ -86,6 +91,20 @@ class DeviceApi:
             raise Refused(403, "unauthenticated", "This key is on its way out: use the one after it.") from None
         log.info("device key rotated", device_id=proved.device.device_id, org_id=proved.device.org_id)
         return to_json(api.rotated(proved.device.device_id, until), 200)
+
+
+def raw_key(text: str) -> bytes:
+    """The bytes of a public key.
+
+    Raises: Refused if it is none.
+    """
+    try:
+        raw = base64.b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != KEY_BYTES:
+        raise Refused(400, "invalid_key", "publicKey is the 32 bytes of an Ed25519 key in base64url.")
+    return raw
 
 
 def _admit(ramp: Ramp) -> None:

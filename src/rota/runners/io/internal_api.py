@@ -71,21 +71,23 @@ class InternalApi:
     def routes(self) -> list[BaseRoute]:
         """What to serve."""
 
-        def internal(path: str, method: str, handler: Handler) -> Route:
-            return Route("/internal/v1" + path, answered(handler, before=self.refusal), methods=[method])
-
+        served: dict[str, dict[str, Handler]] = {
+            "/jobs": {"POST": self._create},
+            "/jobs/{id}": {"GET": self._read, "DELETE": self._cancel},
+            "/jobs/{id}/staging": {"POST": self._staging},
+            "/jobs/{id}/verdict": {"POST": self._verdict},
+            "/executions/{id}": {"DELETE": self._end_execution},
+            "/organisations/{id}": {"GET": self._organisation, "PUT": self._put_organisation},
+            "/runners": {"GET": self._runners},
+            "/sessions/{id}/ops": {"POST": self._op},
+            "/scaling": {"GET": self._scaling},
+        }
+        # One route for each path, so that whoever asks in another way is told all the methods that there are.
         return [
-            internal("/jobs", "POST", self._create),
-            internal("/jobs/{id}", "GET", self._read),
-            internal("/jobs/{id}", "DELETE", self._cancel),
-            internal("/jobs/{id}/staging", "POST", self._staging),
-            internal("/jobs/{id}/verdict", "POST", self._verdict),
-            internal("/executions/{id}", "DELETE", self._end_execution),
-            internal("/organisations/{id}", "GET", self._organisation),
-            internal("/organisations/{id}", "PUT", self._put_organisation),
-            internal("/runners", "GET", self._runners),
-            internal("/sessions/{id}/ops", "POST", self._op),
-            internal("/scaling", "GET", self._scaling),
+            *(
+                Route("/internal/v1" + path, answered(handlers, before=self.refusal), methods=list(handlers))
+                for path, handlers in served.items()
+            ),
             Route("/openapi.json", _openapi),
         ]
 

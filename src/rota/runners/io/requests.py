@@ -3,9 +3,7 @@
 Spec: runners, "Gateway internal API (engine-facing)".
 """
 
-import base64
-import binascii
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,7 +14,7 @@ from rota.errors import DatabaseAway, JobNotFound, OrganisationDisabled
 from rota.runners import api
 from rota.runners.api import Problem
 
-KEY_BYTES: Final = 32
+OWN_FIELDS: Final = frozenset({"spec", "args"})
 
 Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
@@ -30,11 +28,11 @@ class Refused(Exception):
         self.answer = to_json(Problem(code=code, message=message, reason=reason), status)
 
 
-def answered(handler: Handler, *, before: Callable[[Request], Response | None] | None = None) -> Handler:
+def answered(handlers: Mapping[str, Handler], *, before: Callable[[Request], Response | None] | None = None) -> Handler:
     """A route whose errors become answers.
 
     Args:
-        handler: the route.
+        handlers: what is done, by method.
         before: gives an answer to whoever may not use it.
     """
 
@@ -43,7 +41,7 @@ def answered(handler: Handler, *, before: Callable[[Request], Response | None] |
         if refusal is not None:
             return refusal
         try:
-            return await handler(request)
+            return await handlers["GET" if request.method == "HEAD" else request.method](request)
         except Refused as refused:
             return refused.answer
         except JobNotFound as error:
@@ -67,30 +65,28 @@ async def body_of(request: Request, kind: type[T]) -> T:
         if len(body) > api.BODY_BYTES_MAX:
             raise Refused(413, "too_large", f"A body has at most {api.BODY_BYTES_MAX:,} bytes.")
     try:
-        found = msgspec.json.decode(bytes(body), type=kind)
+        try:
+            found = msgspec.json.decode(bytes(body), type=kind)
+        except msgspec.ValidationError:
+            found = msgspec.convert(_whole(msgspec.json.decode(bytes(body))), kind)
         _check_text(found)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Refused(400, "invalid_request", f"This body is no good: {error}.") from None
     return found
 
 
-def public_key_of(text: str) -> bytes:
-    """A device's public key.
-
-    Raises: Refused if it is none.
-    """
-    try:
-        raw = base64.b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        raw = b""
-    if len(raw) != KEY_BYTES:
-        raise Refused(400, "invalid_key", "publicKey is the 32 bytes of an Ed25519 key in base64url.")
-    return raw
-
-
 def to_json(value: Any, status: int) -> Response:
     """An answer."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def _whole(value: Any) -> Any:
+    """The value with 5.0 as 5, as JSON means it: both are the same number. What is the engine's own is left alone."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: inner if name in OWN_FIELDS else _whole(inner) for name, inner in value.items()}
+    return value
 
 
 def _check_text(body: Any) -> None:
