@@ -61,15 +61,25 @@ class Exchange:
         gateway: the rules.
         store, devices: the database.
         org_cap: slots of the pool that one organisation may hold; None: any number.
+        clock: seconds that never step; None: the event loop's.
     """
 
-    def __init__(self, gateway: Gateway, store: RunnerStore, devices: Devices, *, org_cap: int | None = None) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        store: RunnerStore,
+        devices: Devices,
+        *,
+        org_cap: int | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.gateway = gateway
         self.store = store
         self.devices = devices
         self._org_cap = org_cap
         self._instance = gateway.rules.instance
         self._loop = asyncio.get_running_loop()
+        self._clock = clock or self._loop.time
         self._lanes = Lanes()
         self._numbers = count(1)
         self._asks = count(1)
@@ -175,7 +185,7 @@ class Exchange:
         self._handling = True
         try:
             while self._events:
-                for command in self.gateway.handle(self._events.popleft(), self._loop.time(), time.time()):
+                for command in self.gateway.handle(self._events.popleft(), self._clock(), time.time()):
                     self._do(command)
         finally:
             self._handling = False
@@ -187,7 +197,7 @@ class Exchange:
             return  # a timer that is early finds nothing to do, and is set again
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = self._loop.call_at(at, self._tick), at
+        self._timer, self._timer_at = self._loop.call_later(max(0.0, at - self._clock()), self._tick), at
 
     def _tick(self) -> None:
         self._timer = None

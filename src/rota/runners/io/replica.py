@@ -74,6 +74,7 @@ class Replica:
         instance: its name: one start of one process.
         pace: how often it looks.
         more: routes that it serves beside its own.
+        clock: seconds that never step, for all that connections and jobs wait for; None: the event loop's.
 
     Raises: SettingsError if it has no key, or would listen beyond this machine without its names.
     """
@@ -86,11 +87,13 @@ class Replica:
         instance: str,
         pace: Pace | None = None,
         more: Sequence[BaseRoute] = (),
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._settings = settings
         self._target = target
         self._pace = pace or Pace()
         self._more = more
+        self._clock = clock
         self._names = names_of(settings)
         self._keys = keys_of(settings)
         self._rules = Rules(instance, settings.gateway_min_agent)
@@ -120,7 +123,7 @@ class Replica:
         store, devices = RunnerStore(self._database), Devices(self._database)
         await store.depth()  # a schema that is missing is found before anybody connects
         gateway = Gateway(self._rules, self._keys, SystemRandom())
-        exchange = Exchange(gateway, store, devices, org_cap=settings.gateway_org_slots)
+        exchange = Exchange(gateway, store, devices, org_cap=settings.gateway_org_slots, clock=self._clock)
         self._figures = Figures(gateway.registry)
         self._waiters = Waiters(store)
         api = InternalApi(
