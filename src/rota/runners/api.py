@@ -146,6 +146,10 @@ class RunnerBody(Body, frozen=True):
     running: int
     draining: bool
     available: bool
+    container: str = "none"
+    fontset_version: str = ""
+    max_output_bytes: int = 0
+    runtime_image_digest: str | None = None
 
 
 class Runners(Body, frozen=True):
@@ -334,7 +338,9 @@ def runner_bodies(
             runner_id=view.identity.runner_id, kind=view.identity.kind, org_id=view.identity.org_id,
             agent_version=view.capabilities.agent_version, job_types=view.capabilities.job_types,
             slots=view.capabilities.slots, free_slots=view.free, running=view.running, draining=view.draining,
-            available=view.available,
+            available=view.available, container=view.capabilities.container,
+            fontset_version=view.capabilities.fontset_version, max_output_bytes=view.capabilities.max_output_bytes,
+            runtime_image_digest=view.capabilities.runtime_image_digest,
         )
         for view in views
         if wanted <= set(view.capabilities.job_types)
