@@ -14,7 +14,7 @@ from rota.queue.fleet_health import examine_fleet
 from rota.queue.health import Check, Level, examine, has_findings
 from rota.queue.io.health import read_fleet, read_health
 from rota.runners.health import examine_runners
-from rota.runners.io.survey import Survey
+from rota.runners.io.survey import read_runners
 
 MARKS: Final = {
     Level.OK: ("ok", "green"),
@@ -36,7 +36,7 @@ def doctor(dsn: Dsn = None, schema: Schema = None, as_json: Json = False) -> Non
             # What is behind in its schema cannot be asked for its servers.
             if health.missing:
                 return examine(health)
-            runners = await Survey(database, program.settings).health()
+            runners = await read_runners(database, program.settings)
             return examine(health) + examine_fleet(await read_fleet(database)) + examine_runners(runners)
         finally:
             await program.stop()

@@ -29,6 +29,14 @@ AHEAD_MAX: Final = 100_000
 ANSWER_S: Final = 5.0
 
 
+async def read_runners(database: Database, settings: Settings) -> RunnerHealth:
+    """How gateways and runner jobs are, for the doctor.
+
+    Raises: DatabaseAway, DatabaseError, SettingsError.
+    """
+    return await Survey(database, settings).health()
+
+
 class Survey(Statements):
     """What is looked at.
 
