@@ -123,6 +123,12 @@ def test_long_texts_cost_no_more_than_their_length(text: str) -> None:
     assert find_credential({"content": text * (4_000_000 // len(text)) + "://"}) is None
 
 
+def test_letters_that_grow_in_lower_case_hide_nothing() -> None:
+    assert find_credential({"content": "İ" * 50_000 + " Bearer " + "a1" * 20})
+    assert find_credential({"content": "x" * 50_000 + " Bearer " + "a1" * 20 + " y" * 50_000})
+    assert find_credential({"content": "bearer " * 1000 + "Bearer " + "a1" * 20})
+
+
 def test_a_deep_value_needs_no_deep_stack() -> None:
     value: Any = "AKIAABCDEFGHIJKLMNOP"
     for _ in range(20_000):
