@@ -143,11 +143,17 @@ async def test_who_may_not_rotate(replica: Replica, paired: Identity, tmp_path: 
         write_identity(other, paired)
         with pytest.raises(RunnerError, match="on its way out"):
             await rotate(replica, other)
+        await replica.exchange.devices.disable_org(ACME)
+        with pytest.raises(RunnerError, match="may not use runners"):
+            await rotate(replica, tmp_path)
         await replica.exchange.devices.revoke(paired.device_id)
         with pytest.raises(RunnerError, match="revoked"):
             await rotate(replica, tmp_path)
     with pytest.raises(SettingsError, match="not paired"):
         await rotate(replica, tmp_path / "nobody")
+    env = {"ROTA_RUNNER_STATE": str(tmp_path / "nobody")}
+    ran = await asyncio.to_thread(CliRunner().invoke, app, ["runner", "rotate"], env=env)
+    assert isinstance(ran.exception, SettingsError) and "rota runner pair CODE" in str(ran.exception)
 
 
 async def test_a_request_is_good_once(replica: Replica, paired: Identity) -> None:

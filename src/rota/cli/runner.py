@@ -65,7 +65,9 @@ def rotate(
     settings = _settings(gateway, None)
     folder = state_folder(settings)
     held = read_identity(folder)
-    at = gateway_of(settings, None if held is None else held.gateway)
+    if held is None:
+        raise SettingsError("This machine is not paired. Get a code and run `rota runner pair CODE`.")
+    at = gateway_of(settings, held.gateway)
     overlap_s = None if overlap_minutes is None else overlap_minutes * 60
     path = asyncio.run(rotate_with(at, folder, tls=trusted(settings.runner_ca), overlap_s=overlap_s))
     terminal.write(f"rotated: the new key is in {path}\n")
