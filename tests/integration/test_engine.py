@@ -121,11 +121,17 @@ async def test_an_output_that_is_not_what_was_said_is_removed(tmp_path: Path) ->
         await runner.publish(args)
         return ok(bytes=len(MEDIA), sha256="0" * 64)
 
-    async with engine_of(GatewayStandIn(publish=lies), tmp_path) as engine:
+    gateway = GatewayStandIn(publish=lies)
+    async with engine_of(gateway, tmp_path) as engine:
         async with engine.session(asks()) as session:
             with pytest.raises(rota.VerificationFailed):
                 await session.publish("cut.mp4", to="films/cut.mp4")
+            with pytest.raises(rota.SessionLost):
+                await session.stat("cut.mp4")
         assert [key async for key in store.keys("")] == ["uploads/in.mp4"]
+        # Its job failed before anybody could close the session as if all were well.
+        assert gateway.states() == ["Failed"] and "not the one" in gateway.verdicts[0]
+        assert [op["op"] for op in gateway.asked] == ["publish"]
 
 
 async def test_s89_a_transfer_is_issued_anew_with_a_fresh_url_and_op_id(tmp_path: Path) -> None:

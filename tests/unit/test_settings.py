@@ -122,6 +122,7 @@ WRONG: dict[str, list[Any]] = {
     "gateway_buffer_slots": [-1, 100_001, "some"],
     "gateway_min_agent": ["", 1],
     "gateway_hellos_per_s": [0, 100_001, "many"],
+    "gateway_audit_days": [0, "x"],
     "gateway_wait_s": [0, 86_401, "long"],
     "objects": ["", 1],
     "objects_url": ["", 1],

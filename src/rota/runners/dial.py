@@ -46,6 +46,11 @@ class Gateway:
         return f"{'https' if self.tls else 'http'}://{self._place}{self.path}/v1/pair"
 
     @property
+    def rotate_url(self) -> str:
+        """Where a device registers its next key."""
+        return f"{'https' if self.tls else 'http'}://{self._place}{self.path}/v1/rotate"
+
+    @property
     def shown(self) -> str:
         """The address for people, in the form in which it can be set."""
         return f"{'wss' if self.tls else 'ws'}://{self._place}{self.path}"

@@ -19,7 +19,7 @@ from rota.runners.dial import Gateway, parse_gateway
 from rota.runners.io import proof
 from rota.runners.io.agent_client import Runner, Shown
 from rota.runners.io.disk import MIB, Room
-from rota.runners.io.identity import read_identity
+from rota.runners.io.identity import Identity, read_identity
 from rota.runners.io.media import MediaLimits, MediaSession
 from rota.runners.io.probing import Ability
 from rota.runners.io.ringlog import RingLog
@@ -96,7 +96,24 @@ def who(settings: Settings, *, pool: bool) -> Who:
             "or `rota runner run --pool` for a worker of the pool."
         )
     gateway = gateway_of(settings, identity.gateway)
-    return Who(gateway, proof.of_device(identity, gateway), f"{identity.name}, of {identity.org_id}", False)
+    return Who(
+        gateway,
+        proof.of_device(_kept(state_folder(settings), identity), gateway),
+        f"{identity.name}, of {identity.org_id}",
+        False,
+    )
+
+
+def _kept(folder: Path, first: Identity) -> Callable[[], Identity]:
+    """The pairing as it is kept now; as it was at the start, should it not be readable just now."""
+
+    def read() -> Identity:
+        try:
+            return read_identity(folder) or first
+        except SettingsError:
+            return first
+
+    return read
 
 
 async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown: Shown) -> int:
