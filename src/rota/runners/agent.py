@@ -36,6 +36,9 @@ STOP_MARGIN_S: Final = 1.0
 SILENCE_S: Final = 33.0
 """After two heartbeats without an answer, and a little, a link is half open: redial while the leases still hold."""
 WELCOME_S: Final = 20.0
+HURRIED_S: Final = 5.0
+"""How long a dial, and then a welcome, may take at first while a lease runs out; twice as long after each failure. A
+replica that stands still takes connections and says nothing, and another one is a dial away."""
 DIAL_S: Final = 60.0
 """A dial that is not answered for so long is given up, whatever its own timeout is."""
 SLEPT_S: Final = 10.0
@@ -181,7 +184,7 @@ class Agent:
         late = self._expected is not None and now > self._expected + SLEPT_S
         self._now, self._wall = now, wall
         self._stop_what_is_over()
-        if late and self.phase in (Phase.GREETING, Phase.OPEN):
+        if late and self.phase in (Phase.DIALLING, Phase.GREETING, Phase.OPEN):
             self._out.append(events.Tell("slept", "This machine was asleep, or stood still: connecting again."))
             self._redial_now("slept")
         self._handlers[type(event)](event)
@@ -225,14 +228,18 @@ class Agent:
 
     def _dial(self) -> None:
         self._link += 1
-        self.phase, self._dial_at, self._phase_by = Phase.DIALLING, None, self._now + DIAL_S
+        self.phase, self._dial_at, self._phase_by = Phase.DIALLING, None, self._now + self._patience_s(DIAL_S)
         self._out.append(events.Dial(self._link))
+
+    def _patience_s(self, whole_s: float) -> float:
+        at_stake = any(held.state is State.RUNNING for held in self.held.values())
+        return min(whole_s, HURRIED_S * 2.0 ** min(self._failures, 20)) if at_stake else whole_s
 
     def _connected(self, event: events.Connected) -> None:
         if event.link != self._link or self.phase is not Phase.DIALLING:
             self._out.append(events.Hang(event.link, CloseCode.NORMAL, "not needed any more"))
             return
-        self.phase, self._phase_by = Phase.GREETING, self._now + WELCOME_S
+        self.phase, self._phase_by = Phase.GREETING, self._now + self._patience_s(WELCOME_S)
         self._heard_at = self._hello_at = self._now
         self._gateway_drains = False
         self._retry_after_s = 0.0
