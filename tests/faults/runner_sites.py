@@ -108,9 +108,10 @@ class Gateway:
 
 @dataclass
 class Agent:
-    """One runner."""
+    """One runner. `runner_id` is its name at the gateways."""
 
     site: "RunnerSite"
+    runner_id: str
     org: str
     folder: Path
     environ: dict[str, str]
@@ -215,7 +216,9 @@ class Session:
         asked = self.site.call(
             "op", self.session_id, op_id=key, op="stage", args=args, timeout_s=timeout_s, url=url or self.url
         )
-        return Op(self.site, key, asyncio.create_task(asked))
+        op = Op(self.site, key, asyncio.create_task(asked))
+        self.site.ops.append(op)
+        return op
 
     async def works(self, *, url: str | None = None) -> None:
         """An op is carried out in it."""
@@ -258,7 +261,7 @@ class RunnerSite:
     database: Database
     url: str = ""
     objects: str = ""
-    agents: list[Agent] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _control: aiohttp.ClientSession | None = None
 
@@ -296,24 +299,23 @@ class RunnerSite:
         device = await devices.pair(await devices.new_code(org, name), _raw(public), name=name)
         folder = self.folder / name
         write_identity(folder, Identity(url or self.url, device.device_id, org, name, private))
-        return await self._agent(org, folder, url, (), {}, place)
+        return await self._agent(device.device_id, org, folder, url, (), {}, place)
 
     async def pool_runner(self, name: str, *, url: str | None = None, place: Place = here) -> Agent:
         """Starts a worker of the pool."""
         secret = str(await Devices(self.database).new_credential(overlap_s=600.0))
         return await self._agent(
-            "", self.folder / name, url, ("--pool",), {"ROTA_RUNNER_CREDENTIAL": secret}, place
+            f"pool:{name}", "", self.folder / name, url, ("--pool",), {"ROTA_RUNNER_CREDENTIAL": secret}, place
         )
 
     async def _agent(
-        self, org: str, folder: Path, url: str | None, options: tuple[str, ...], more: dict[str, str], place: Place
+        self, runner_id: str, org: str, folder: Path, url: str | None, options: tuple[str, ...], more: dict[str, str], place: Place
     ) -> Agent:
         environ = {
             "ROTA_RUNNER_GATEWAY": (url or self.url).replace("http", "ws"), "ROTA_RUNNER_NAME": folder.name,
             "ROTA_RUNNER_STATE": str(folder), "ROTA_RUNNER_FLOOR_MIB": "1", "ROTA_RUNNER_TLS": "development",
         }  # fmt: skip
-        made = Agent(self, org, folder, environ | more, options, place)
-        self.agents.append(made)
+        made = Agent(self, runner_id, org, folder, environ | more, options, place)
         await made.start()
         return made
 
@@ -365,6 +367,9 @@ class RunnerSite:
 
     async def close(self) -> None:
         """Ends what is the test's own."""
+        for op in self.ops:
+            op.answer.cancel()
+        await asyncio.gather(*(op.answer for op in self.ops), return_exceptions=True)
         if self._control is not None:
             await self._control.close()
 

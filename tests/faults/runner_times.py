@@ -8,13 +8,14 @@ import functools
 from typing import Any
 
 from rota.runners import agent, gateway, messages
-from rota.runners.io import replica
+from rota.runners.io import internal_api, replica
 from rota.runners.io.store import RunnerStore
 
 WHOLE_S = messages.DEAD_AFTER_S
 _SHARES: dict[Any, dict[str, float]] = {
     messages: {"HEARTBEAT_S": 0.5, "DEAD_AFTER_S": 1},
     agent: {"LEASE_S": 1, "UNCONFIRMED_S": 1, "SILENCE_S": 0.6, "SLEPT_S": 1.5, "REFUSED_S": 0.5, "HURRIED_S": 1.5},
+    internal_api: {"FORWARD_LOOK_S": 1},
     gateway: {"LEASE_S": 1, "ACCEPT_S": 1, "GRACE_S": 1, "DECLINED_S": 1},
 }
 _OF_STORE = {"claim": "lease_s", "renew": "lease_s", "resume": "lease_s", "reap": "grace_s"}

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from rota.demo.balancers import NAMES, Balancer, Name, find
 from rota.io.postgres import Database, Target
-from tests.faults.runner_sites import LEASE_S, Agent, Gateway, RunnerSite, Session
+from tests.faults.runner_sites import TOKEN, Agent, Gateway, Op, RunnerSite, Session
 from tests.faults.together import Cases, Outcomes, eventually
 from tests.integration.programs import nothing_runs
 from tests.postgres_servers import Server, unavailable
@@ -104,7 +105,7 @@ async def test_a_runner_that_is_killed_loses_its_session_and_its_next_start_clea
     assert job["lease_epoch"] == job["tries"] == 1
     (left,) = agent.sessions()
     assert list(left.rglob("op-*")), "what it had staged"
-    await eventually(lambda: fabric.sql("SELECT 1 FROM rota.runner_usage WHERE job_id = $1", job["id"]), "it is priced")
+    await eventually(lambda: fabric.sql("SELECT 1 FROM rota.usage_records WHERE job_id = $1", job["id"]), "it is priced")
     await agent.start()
     assert not left.exists()
     await (await fabric.session("killed")).close()
@@ -190,10 +191,6 @@ async def test_two_replicas_that_name_each_other_pass_an_op_on_once_s58(fabric: 
 
 async def _asked(gateway: Gateway, session: Session) -> tuple[int, str]:
     """One request for an op, as it is answered."""
-    import aiohttp
-
-    from tests.faults.runner_sites import TOKEN
-
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
         url = f"{gateway.address}/internal/v1/sessions/{session.session_id}/ops"
         async with http.post(url, json={"op": "stat", "args": {"path": "a"}}) as answer:
@@ -236,6 +233,112 @@ class AtWork:
             fabric.session("", target="CloudPool", url=haproxy),
         )  # fmt: skip
         return cls(fabric, tuple(agents), tuple(sessions))
+
+
+    @property
+    def rows(self) -> Any:
+        """What must not change while leases are kept: state, tries and epoch of each job."""
+
+        async def read() -> list[tuple[str, int, int]]:
+            jobs = [await session.job() for session in self.sessions]
+            return [(job["state"], job["tries"], job["lease_epoch"]) for job in jobs]
+
+        return read()
+
+    async def at_ops(self) -> list[Op]:
+        """Each is at an op that does not end by itself."""
+        ops = [await session.op(hold=True) for session in self.sessions]
+        for op in ops:
+            await op.began()
+        return ops
+
+    async def kept(self, ops: list[Op]) -> None:
+        """Those ops end well, each session takes more of them, no lease was lost, and all is closed in order."""
+        for op in ops:
+            await op.go()
+        for op in ops:
+            await op.done()
+        for session in self.sessions:
+            await session.works()
+        assert await self.rows == [("leased", 1, 1)] * len(self.sessions)
+        for session in self.sessions:
+            await session.close()
+        for agent in self.agents:
+            assert not agent.told("lease_over")
+
+
+@CASES.case(turn=2)
+async def test_a_replica_is_killed_and_its_runners_go_on_at_the_other_s57(fabric: Fabric) -> None:
+    work = await AtWork.begin(fabric, "s57")
+    ops = await work.at_ops()
+    dead = await fabric.owner(work.sessions[0])
+    name = await dead.instance()
+    alive = fabric.other(dead)
+    await dead.kill()
+    for session in work.sessions:
+        await eventually(lambda session=session: _served_by(fabric, session, alive), "it is at the replica that lives")
+    # The column may name the dead one: who holds the socket serves.
+    await fabric.sql("UPDATE rota.runner_sessions SET gateway_instance = $1 WHERE closed_at IS NULL", name)
+    await ops[0].go()
+    await ops[0].done()
+    await work.sessions[0].works(url=alive.address)
+    await dead.start()
+    await work.kept(ops)
+
+
+async def _served_by(fabric: Fabric, session: Session, gateway: Gateway) -> bool:
+    (row,) = await fabric.sql(
+        "SELECT gateway_instance AS name FROM rota.runner_sessions WHERE session_id = $1::text::uuid",
+        session.session_id,
+    )
+    return bool(row["name"] == await gateway.instance())
+
+
+@CASES.case(turn=3)
+async def test_a_rolling_restart_of_the_replicas_loses_no_lease(fabric: Fabric) -> None:
+    work = await AtWork.begin(fabric, "rolling")
+    ops = await work.at_ops()
+    for gateway in fabric.gateways:
+        await gateway.restart()
+        await asyncio.gather(*(_online(fabric, agent) for agent in work.agents))
+    await work.kept(ops)
+
+
+async def _online(fabric: Fabric, agent: Agent) -> bool:
+    """Waits until one of the replicas has this runner."""
+
+    async def there() -> bool:
+        for gateway in fabric.gateways:
+            found = await fabric.call("runners", url=gateway.address)
+            if any(agent.runner_id == each["runnerId"] for each in found["runners"]):
+                return True
+        return False
+
+    return bool(await eventually(there, f"{agent.folder.name} is online"))
+
+
+@CASES.case(turn=4)
+async def test_a_replica_that_stands_still_is_left_and_does_no_harm_when_it_goes_on(fabric: Fabric) -> None:
+    work = await AtWork.begin(fabric, "still")
+    ops = await work.at_ops()
+    still = await fabric.owner(work.sessions[0])
+    alive = fabric.other(still)
+    still.running.signal(signal.SIGSTOP)
+    for session in work.sessions:
+        await eventually(lambda session=session: _served_by(fabric, session, alive), "it is at the other")
+    await ops[0].go()
+    await ops[0].done()
+    still.running.signal(signal.SIGCONT)
+    await work.kept(ops)
+
+
+@CASES.case(turn=5)
+async def test_all_replicas_are_killed_and_come_back_within_the_leases(fabric: Fabric) -> None:
+    work = await AtWork.begin(fabric, "both")
+    ops = await work.at_ops()
+    await asyncio.gather(*(gateway.kill() for gateway in fabric.gateways))
+    await asyncio.gather(*(gateway.start() for gateway in fabric.gateways))
+    await work.kept(ops)
 
 
 @CASES.case(turn=9)
