@@ -156,6 +156,11 @@ class Agent:
         self.running.signal(signal.SIGKILL)
         await asyncio.to_thread(self.running.status)
 
+    async def end(self) -> None:
+        """Ends it in good order."""
+        self.running.signal(signal.SIGTERM)
+        assert await asyncio.to_thread(self.running.status) == 0, self.running.err
+
     async def sleep(self) -> None:
         """Makes it stand still (SIGSTOP), and returns when all of it does."""
         process = psutil.Process(self.running.pid)
@@ -233,6 +238,15 @@ class Session:
         found = await self.site.call("op", self.session_id, op_id="close", op="close", args={}, timeout_s=60)
         assert found["ok"], found
         await self.reaches("done")
+
+    async def renewed(self) -> None:
+        """Waits for the next heartbeat that renews its lease."""
+        before = (await self.job())["lease_until"]
+
+        async def later() -> bool:
+            return bool((await self.job())["lease_until"] > before)
+
+        await eventually(later, f"the lease of {self.job_id} is renewed")
 
     async def reaches(self, state: str) -> dict[str, Any]:
         """Waits until its job is in this state, and gives its row."""

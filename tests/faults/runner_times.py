@@ -14,7 +14,7 @@ from rota.runners.io.store import RunnerStore
 WHOLE_S = messages.DEAD_AFTER_S
 _SHARES: dict[Any, dict[str, float]] = {
     messages: {"HEARTBEAT_S": 0.5, "DEAD_AFTER_S": 1},
-    agent: {"LEASE_S": 1, "UNCONFIRMED_S": 1, "SILENCE_S": 0.6, "SLEPT_S": 1.5, "REFUSED_S": 0.5, "HURRIED_S": 1.5},
+    agent: {"LEASE_S": 1, "UNCONFIRMED_S": 1, "SILENCE_S": 0.6, "SLEPT_S": 1.5, "REFUSED_S": 0.5, "HURRIED_S": 2},
     internal_api: {"FORWARD_LOOK_S": 1},
     gateway: {"LEASE_S": 1, "ACCEPT_S": 1, "GRACE_S": 1, "DECLINED_S": 1},
 }

@@ -215,25 +215,10 @@ async def test_a_runner_that_is_stopped_in_a_session_gives_it_up_at_once(fabric:
 
 @dataclass
 class AtWork:
-    """Three runners, two by nginx and one by HAProxy, and what the engine has of them."""
+    """Three runners that dial by way of different balancers, and what the engine has of them; they end with the block."""
 
-    fabric: Fabric
     agents: tuple[Agent, ...]
     sessions: tuple[Session, ...]
-
-    @classmethod
-    async def begin(cls, fabric: Fabric, name: str) -> "AtWork":
-        nginx, haproxy = fabric.front("nginx"), fabric.front("haproxy")
-        agents = await asyncio.gather(
-            fabric.desktop(f"{name}-a", f"{name}-1", url=nginx), fabric.desktop(f"{name}-b", f"{name}-2", url=haproxy),
-            fabric.pool_runner(f"{name}-3", url=nginx),
-        )  # fmt: skip
-        sessions = await asyncio.gather(
-            fabric.session(f"{name}-a", url=nginx), fabric.session(f"{name}-b", url=haproxy),
-            fabric.session("", target="CloudPool", url=haproxy),
-        )  # fmt: skip
-        return cls(fabric, tuple(agents), tuple(sessions))
-
 
     @property
     def rows(self) -> Any:
@@ -246,10 +231,12 @@ class AtWork:
         return read()
 
     async def at_ops(self) -> list[Op]:
-        """Each is at an op that does not end by itself."""
+        """Each is at an op that does not end by itself, and its lease was renewed: until then it is only lent."""
         ops = [await session.op(hold=True) for session in self.sessions]
         for op in ops:
             await op.began()
+        for session in self.sessions:
+            await session.renewed()
         return ops
 
     async def kept(self, ops: list[Op]) -> None:
@@ -267,23 +254,38 @@ class AtWork:
             assert not agent.told("lease_over")
 
 
+@asynccontextmanager
+async def at_work(fabric: Fabric, name: str, *, by: "tuple[Name, Name]" = NAMES) -> AsyncIterator[AtWork]:
+    one, two = (fabric.front(each) for each in by)
+    agents = await asyncio.gather(
+        fabric.desktop(f"{name}-a", f"{name}-1", url=one), fabric.desktop(f"{name}-b", f"{name}-2", url=two),
+        fabric.pool_runner(f"{name}-3", url=one),
+    )  # fmt: skip
+    sessions = await asyncio.gather(
+        fabric.session(f"{name}-a", url=one), fabric.session(f"{name}-b", url=two),
+        fabric.session("", target="CloudPool", url=two),
+    )  # fmt: skip
+    yield AtWork(tuple(agents), tuple(sessions))
+    await asyncio.gather(*(agent.end() for agent in agents))
+
+
 @CASES.case(turn=2)
 async def test_a_replica_is_killed_and_its_runners_go_on_at_the_other_s57(fabric: Fabric) -> None:
-    work = await AtWork.begin(fabric, "s57")
-    ops = await work.at_ops()
-    dead = await fabric.owner(work.sessions[0])
-    name = await dead.instance()
-    alive = fabric.other(dead)
-    await dead.kill()
-    for session in work.sessions:
-        await eventually(lambda session=session: _served_by(fabric, session, alive), "it is at the replica that lives")
-    # The column may name the dead one: who holds the socket serves.
-    await fabric.sql("UPDATE rota.runner_sessions SET gateway_instance = $1 WHERE closed_at IS NULL", name)
-    await ops[0].go()
-    await ops[0].done()
-    await work.sessions[0].works(url=alive.address)
-    await dead.start()
-    await work.kept(ops)
+    async with at_work(fabric, "s57") as work:
+        ops = await work.at_ops()
+        dead = await fabric.owner(work.sessions[0])
+        name = await dead.instance()
+        alive = fabric.other(dead)
+        await dead.kill()
+        for session in work.sessions:
+            await eventually(lambda session=session: _served_by(fabric, session, alive), "it is at the replica that lives")
+        # The column may name the dead one: who holds the socket serves.
+        await fabric.sql("UPDATE rota.runner_sessions SET gateway_instance = $1 WHERE closed_at IS NULL", name)
+        await ops[0].go()
+        await ops[0].done()
+        await work.sessions[0].works(url=alive.address)
+        await dead.start()
+        await work.kept(ops)
 
 
 async def _served_by(fabric: Fabric, session: Session, gateway: Gateway) -> bool:
@@ -296,12 +298,12 @@ async def _served_by(fabric: Fabric, session: Session, gateway: Gateway) -> bool
 
 @CASES.case(turn=3)
 async def test_a_rolling_restart_of_the_replicas_loses_no_lease(fabric: Fabric) -> None:
-    work = await AtWork.begin(fabric, "rolling")
-    ops = await work.at_ops()
-    for gateway in fabric.gateways:
-        await gateway.restart()
-        await asyncio.gather(*(_online(fabric, agent) for agent in work.agents))
-    await work.kept(ops)
+    async with at_work(fabric, "rolling") as work:
+        ops = await work.at_ops()
+        for gateway in fabric.gateways:
+            await gateway.restart()
+            await asyncio.gather(*(_online(fabric, agent) for agent in work.agents))
+        await work.kept(ops)
 
 
 async def _online(fabric: Fabric, agent: Agent) -> bool:
@@ -319,26 +321,27 @@ async def _online(fabric: Fabric, agent: Agent) -> bool:
 
 @CASES.case(turn=4)
 async def test_a_replica_that_stands_still_is_left_and_does_no_harm_when_it_goes_on(fabric: Fabric) -> None:
-    work = await AtWork.begin(fabric, "still")
-    ops = await work.at_ops()
-    still = await fabric.owner(work.sessions[0])
-    alive = fabric.other(still)
-    still.running.signal(signal.SIGSTOP)
-    for session in work.sessions:
-        await eventually(lambda session=session: _served_by(fabric, session, alive), "it is at the other")
-    await ops[0].go()
-    await ops[0].done()
-    still.running.signal(signal.SIGCONT)
-    await work.kept(ops)
+    # By HAProxy, which looks after its servers: nginx goes on to deal every second dial to one that stands still.
+    async with at_work(fabric, "still", by=("haproxy", "haproxy")) as work:
+        ops = await work.at_ops()
+        still = await fabric.owner(work.sessions[0])
+        alive = fabric.other(still)
+        still.running.signal(signal.SIGSTOP)
+        for session in work.sessions:
+            await eventually(lambda session=session: _served_by(fabric, session, alive), "it is at the other")
+        await ops[0].go()
+        await ops[0].done()
+        still.running.signal(signal.SIGCONT)
+        await work.kept(ops)
 
 
 @CASES.case(turn=5)
 async def test_all_replicas_are_killed_and_come_back_within_the_leases(fabric: Fabric) -> None:
-    work = await AtWork.begin(fabric, "both")
-    ops = await work.at_ops()
-    await asyncio.gather(*(gateway.kill() for gateway in fabric.gateways))
-    await asyncio.gather(*(gateway.start() for gateway in fabric.gateways))
-    await work.kept(ops)
+    async with at_work(fabric, "both") as work:
+        ops = await work.at_ops()
+        await asyncio.gather(*(gateway.kill() for gateway in fabric.gateways))
+        await asyncio.gather(*(gateway.start() for gateway in fabric.gateways))
+        await work.kept(ops)
 
 
 @CASES.case(turn=9)

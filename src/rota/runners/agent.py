@@ -36,9 +36,9 @@ STOP_MARGIN_S: Final = 1.0
 SILENCE_S: Final = 33.0
 """After two heartbeats without an answer, and a little, a link is half open: redial while the leases still hold."""
 WELCOME_S: Final = 20.0
-HURRIED_S: Final = 5.0
-"""How long a dial, and then a welcome, may take at first while a lease runs out; twice as long after each failure. A
-replica that stands still takes connections and says nothing, and another one is a dial away."""
+HURRIED_S: Final = 3.0
+"""How long a dial, and then a welcome, may take at least while a lease runs out, of which each gets a third. A replica
+that stands still takes connections and says nothing, and another one is a dial away."""
 DIAL_S: Final = 60.0
 """A dial that is not answered for so long is given up, whatever its own timeout is."""
 SLEPT_S: Final = 10.0
@@ -232,8 +232,8 @@ class Agent:
         self._out.append(events.Dial(self._link))
 
     def _patience_s(self, whole_s: float) -> float:
-        at_stake = any(held.state is State.RUNNING for held in self.held.values())
-        return min(whole_s, HURRIED_S * 2.0 ** min(self._failures, 20)) if at_stake else whole_s
+        left = [held.deadline - self._now for held in self.held.values() if held.state is State.RUNNING]
+        return min(whole_s, max(HURRIED_S, min(left) / 3)) if left else whole_s
 
     def _connected(self, event: events.Connected) -> None:
         if event.link != self._link or self.phase is not Phase.DIALLING:

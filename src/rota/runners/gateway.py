@@ -40,6 +40,10 @@ BEATS_MAX: Final = 4
 ENDED_MAX: Final = 4096
 """Jobs that ended here and are remembered, so that what crosses their end on its way is not answered."""
 PROGRESS_EVERY_S: Final = 1.0
+ENDS: Final = "this gateway ends; ask again with the same opId, the runner keeps its answer"
+RETURN_S: Final = 3.0
+"""For how long an op waits for a runner whose connection has just ended: it dials again within a second or two, and a
+balancer that is started anew must not cost sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class Gateway:
         self.registry = Registry()
         self.jobs: dict[str, Live] = {}
         self.draining: events.Drain | None = None
+        self.stopping = False
         self._keys = keys
         self._random = random
         self._sessions: dict[str, Live] = {}
@@ -498,11 +503,7 @@ class Gateway:
         live = self._of(event.lease)
         if live is None or live.link is not None:
             return  # the runner is here: the row has not caught up
-        op = live.gate.op
-        for ask in op.waiters if op is not None else ():
-            self._asks.pop(ask, None)
-            self._out.append(events.SeekOp(ask, op.op_id if op is not None else ""))
-        live.gate.op = None
+        self._seek(live)
         self._forget(live, "the session is elsewhere")
 
     def _cancel_job(self, event: events.CancelJob) -> None:
@@ -546,7 +547,10 @@ class Gateway:
     def _op_asked(self, event: events.OpAsked) -> None:
         live = self._sessions.get(event.session_id)
         op_id = event.op_id or self._id()
-        if live is None or (live.link is None and live.state is not State.CANCELLING):
+        if self.stopping:
+            self._out.append(events.RefuseOp(event.ask, 504, "op_timeout", ENDS))
+            return
+        if live is None or (live.state is not State.CANCELLING and self._is_away(live)):
             self._out.append(events.SeekOp(event.ask, op_id))
             return
         if live.state is State.CANCELLING:
@@ -564,6 +568,18 @@ class Gateway:
         self._asks[event.ask] = live
         self._send_op(live)
         self._watch(live)
+
+    def _is_away(self, live: Live) -> bool:
+        return live.link is None and self._now >= live.left_at + RETURN_S
+
+    def _seek(self, live: Live) -> None:
+        """Whoever waits for the op of this session finds it elsewhere, if anywhere."""
+        op, live.gate.op = live.gate.op, None
+        if op is None:
+            return
+        for ask in op.waiters:
+            self._asks.pop(ask, None)
+            self._out.append(events.SeekOp(ask, op.op_id))
 
     def _ask_gone(self, event: events.AskGone) -> None:
         live = self._asks.pop(event.ask, None)
@@ -598,11 +614,9 @@ class Gateway:
                 self._send(link, messages.Drain(reason=event.reason, deadline_sec=event.deadline_s))
 
     def _stop(self, event: events.Stop) -> None:
-        self.draining = self.draining or events.Drain(event.reason)
+        self.draining, self.stopping = self.draining or events.Drain(event.reason), True
         for live in list(self.jobs.values()):
-            self._release_waiters(
-                live, 504, "op_timeout", "this gateway ends; ask again with the same opId, the runner keeps its answer"
-            )
+            self._release_waiters(live, 504, "op_timeout", ENDS)
         for link in list(self.registry.links.values()):
             if link.phase is not Phase.CLOSING:
                 self._goodbye(link, CloseCode.GOING_AWAY, event.reason)
@@ -640,6 +654,9 @@ class Gateway:
             self._tell_and_forget(live, CancelReason.LEASE_LOST, "its lease ran out")
         elif over is not None and live.state is State.RUNNING:
             self._expire(live, over, CancelReason.EXECUTION_ENDED)
+        elif self._is_away(live) and live.gate.op is not None and not live.gate.op.sent:
+            self._seek(live)
+            self._watch(live)
         else:
             for ask in live.gate.overdue(self._now):
                 self._asks.pop(ask, None)
@@ -695,6 +712,8 @@ class Gateway:
             times.append(live.answer_by)
         if live.state is State.RUNNING:
             times.append(live.gate.next_at())
+        if live.link is None and live.gate.op is not None and not live.gate.op.sent:
+            times.append(live.left_at + RETURN_S)
         self._timers.set(("job", live.job.lease.job_id), min(times))
 
     def _forget(self, live: Live, reason: str, *, by_runner: bool = False) -> None:
@@ -717,7 +736,7 @@ class Gateway:
         welcomed = link.phase is Phase.OPEN
         self.registry.forget(link)
         for live in link.jobs.values():
-            live.link = None
+            live.link, live.left_at = None, self._now
         link.jobs.clear()
         if welcomed and link.identity is not None:
             self._out.append(events.Seen(link.number, link.identity, None, reason))
