@@ -35,8 +35,6 @@ from tests.integration.programs import Program, running
 TOKEN = "engine-token-of-tests"
 KEY = "a key for job tokens of the fault tests"
 LEASE_S = 12.0
-TARGET = "OrgRunner"
-TERMINAL = ("Succeeded", "Failed", "Cancelled", "Expired")
 
 Place = Callable[[Sequence[str]], list[str]]
 """Makes of a command line one that runs somewhere."""
@@ -114,10 +112,16 @@ class Agent:
     runner_id: str
     org: str
     folder: Path
+    url: str
     environ: dict[str, str]
     options: tuple[str, ...]
     place: Place
     program: Program | None = None
+
+    @property
+    def target(self) -> str:
+        """What it takes."""
+        return "CloudPool" if self.options else "OrgRunner"
 
     @property
     def running(self) -> Program:
@@ -155,11 +159,6 @@ class Agent:
         """Ends it with SIGKILL."""
         self.running.signal(signal.SIGKILL)
         await asyncio.to_thread(self.running.status)
-
-    async def end(self) -> None:
-        """Ends it in good order."""
-        self.running.signal(signal.SIGTERM)
-        assert await asyncio.to_thread(self.running.status) == 0, self.running.err
 
     async def sleep(self) -> None:
         """Makes it stand still (SIGSTOP), and returns when all of it does."""
@@ -238,6 +237,13 @@ class Session:
         found = await self.site.call("op", self.session_id, op_id="close", op="close", args={}, timeout_s=60)
         assert found["ok"], found
         await self.reaches("done")
+
+    async def at(self) -> str:
+        """The instance of a gateway that its row names."""
+        (row,) = await self.site.sql(
+            "SELECT gateway_instance FROM rota.runner_sessions WHERE session_id = $1::text::uuid", self.session_id
+        )
+        return str(row["gateway_instance"])
 
     async def renewed(self) -> None:
         """Waits for the next heartbeat that renews its lease."""
@@ -325,15 +331,16 @@ class RunnerSite:
     async def _agent(
         self, runner_id: str, org: str, folder: Path, url: str | None, options: tuple[str, ...], more: dict[str, str], place: Place
     ) -> Agent:
+        url = url or self.url
         environ = {
-            "ROTA_RUNNER_GATEWAY": (url or self.url).replace("http", "ws"), "ROTA_RUNNER_NAME": folder.name,
+            "ROTA_RUNNER_GATEWAY": url.replace("http", "ws"), "ROTA_RUNNER_NAME": folder.name,
             "ROTA_RUNNER_STATE": str(folder), "ROTA_RUNNER_FLOOR_MIB": "1", "ROTA_RUNNER_TLS": "development",
         }  # fmt: skip
-        made = Agent(self, runner_id, org, folder, environ | more, options, place)
+        made = Agent(self, runner_id, org, folder, url, environ | more, options, place)
         await made.start()
         return made
 
-    async def session(self, org: str, *, target: str = TARGET, url: str | None = None, **body: Any) -> Session:
+    async def session(self, org: str, *, target: str = "OrgRunner", url: str | None = None, **body: Any) -> Session:
         """A session of the engine, once a runner has it."""
         execution = str(uuid4())
         asked = {

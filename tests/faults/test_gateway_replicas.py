@@ -7,11 +7,10 @@ times that depend on them. Each op is counted where it is carried out.
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -33,22 +32,33 @@ class Fabric(RunnerSite):
     """Two replicas behind two balancers."""
 
     gateways: tuple[Gateway, ...] = ()
-    fronts: "dict[Name, str] | None" = None
-
-    def front(self, name: Name) -> str:
-        assert self.fronts is not None, "the balancers run"
-        return self.fronts[name]
+    fronts: dict[Name, str] = field(default_factory=dict)
+    team: list[tuple[Name, Agent]] = field(default_factory=list)
 
     async def owner(self, session: Session) -> Gateway:
         """The replica that has the runner of a session."""
-        (row,) = await self.sql(
-            "SELECT gateway_instance AS name FROM rota.runner_sessions WHERE session_id = $1::text::uuid",
-            session.session_id,
-        )
         for gateway in self.gateways:
-            if await gateway.instance() == row["name"]:
+            if await gateway.instance() == await session.at():
                 return gateway
-        raise AssertionError(f"no replica that runs is {row['name']}")
+        raise AssertionError(f"no replica that runs is {await session.at()}")
+
+    async def all_at(self, gateway: Gateway, sessions: Sequence[Session]) -> None:
+        """Waits until the runners of these sessions are at this replica."""
+        name = await gateway.instance()
+
+        async def there() -> bool:
+            return {await session.at() for session in sessions} == {name}
+
+        await eventually(there, f"all are at {name}")
+
+    async def online(self, agent: Agent) -> None:
+        """Waits until one of the replicas has this runner."""
+
+        async def there() -> bool:
+            found = [await self.call("runners", url=gateway.address) for gateway in self.gateways]
+            return any(agent.runner_id == each["runnerId"] for one in found for each in one["runners"])
+
+        await eventually(there, f"{agent.folder.name} is online")
 
     def other(self, gateway: Gateway) -> Gateway:
         (found,) = [each for each in self.gateways if each is not gateway]
@@ -69,8 +79,16 @@ async def fabric_of(dsn: str, folder: Path) -> AsyncIterator[Fabric]:
                 for name in NAMES
             ]
             fabric.fronts = {balancer.name: f"http://127.0.0.1:{balancer.port}" for balancer in balancers}
-            fabric.url = fabric.front("nginx")
-            await asyncio.gather(*(gateway.start() for gateway in fabric.gateways), fabric.engine())
+            fabric.url = fabric.fronts["nginx"]
+            # All at once: runners dial until there is a gateway.
+            by: tuple[Name, ...] = ("nginx", "haproxy", "haproxy")
+            one, two, three = (fabric.fronts[name] for name in by)
+            team = asyncio.gather(
+                fabric.desktop("team-1", "team-1", url=one), fabric.desktop("team-2", "team-2", url=two),
+                fabric.pool_runner("team-3", url=three),
+            )  # fmt: skip
+            await asyncio.gather(*(gateway.start() for gateway in fabric.gateways), fabric.engine(), team)
+            fabric.team = list(zip(by, team.result(), strict=True))
             yield fabric
         finally:
             await fabric.close()
@@ -130,7 +148,7 @@ async def test_a_one_shot_job_of_a_runner_that_is_killed_is_tried_again_by_anoth
 
 @CASES.case()
 async def test_a_runner_that_sleeps_beyond_its_lease_is_fenced_and_stops_its_work(fabric: Fabric) -> None:
-    agent = await fabric.desktop("sleeper", "sleeper-1", url=fabric.front("haproxy"))
+    agent = await fabric.desktop("sleeper", "sleeper-1", url=fabric.fronts["haproxy"])
     session = await fabric.session("sleeper")
     op = await session.op(hold=True)
     await op.began()
@@ -170,23 +188,19 @@ async def test_two_replicas_that_name_each_other_pass_an_op_on_once_s58(fabric: 
     agent = await fabric.desktop("lost", "lost-1")
     session = await fabric.session("lost")
     await session.works()
-    await agent.sleep()  # nothing ends the session for as long as its lease holds
-    here, there = fabric.gateways
-    for name, gateway in (("ghost-1", here), ("ghost-2", there)):
+    await agent.kill()  # and its lease holds for a while
+    for name, gateway in zip(("ghost-1", "ghost-2"), fabric.gateways, strict=True):
         await fabric.sql(
             "INSERT INTO rota.gateways (instance, address, seen_at) VALUES ($1, $2, now())", name, gateway.address
         )
-    owner = await fabric.owner(session)
-    for ghost in ("ghost-1", "ghost-2"):
-        # Whoever is asked finds a name that is not its own, at either's address: its own, too.
+        # Whoever is asked finds a name that is not its own, at an address that is its own, or the other's.
         await fabric.sql(
             "UPDATE rota.runner_sessions SET gateway_instance = $2 WHERE session_id = $1::text::uuid",
-            session.session_id, ghost,
+            session.session_id, name,
         )  # fmt: skip
-        status, code = await _asked(fabric.other(owner), session)
-        assert (status, code) in ((502, "session_owner_unreachable"), (410, "session_lost"))
-    agent.wake()
-    await agent.tells("connected", count=1)
+        answers = await asyncio.gather(*(_asked(each, session) for each in fabric.gateways))
+        assert answers == [(502, "session_owner_unreachable")] * 2
+    assert (await session.job())["state"] == "leased"
 
 
 async def _asked(gateway: Gateway, session: Session) -> tuple[int, str]:
@@ -199,7 +213,7 @@ async def _asked(gateway: Gateway, session: Session) -> tuple[int, str]:
 
 @CASES.case()
 async def test_a_runner_that_is_stopped_in_a_session_gives_it_up_at_once(fabric: Fabric) -> None:
-    agent = await fabric.desktop("ends", "ends-1", url=fabric.front("haproxy"))
+    agent = await fabric.desktop("ends", "ends-1", url=fabric.fronts["haproxy"])
     session = await fabric.session("ends")
     op = await session.op(hold=True)
     await op.began()
@@ -210,138 +224,91 @@ async def test_a_runner_that_is_stopped_in_a_session_gives_it_up_at_once(fabric:
     assert not list((agent.folder / "scratch").iterdir())
 
 
-# Gateways in trouble, one after the other. Three runners are in sessions, each at an op.
+# Gateways in trouble, one after the other. Runners that dial by way of different balancers are in sessions, each at an op.
 
 
 @dataclass
 class AtWork:
-    """Three runners that dial by way of different balancers, and what the engine has of them; they end with the block."""
+    """What the engine has of the team: each is at an op that does not end by itself.
+
+    Its lease was renewed once: until then it is only lent, for less than its whole time.
+    """
 
     agents: tuple[Agent, ...]
     sessions: tuple[Session, ...]
+    ops: tuple[Op, ...]
 
-    @property
-    def rows(self) -> Any:
-        """What must not change while leases are kept: state, tries and epoch of each job."""
-
-        async def read() -> list[tuple[str, int, int]]:
-            jobs = [await session.job() for session in self.sessions]
-            return [(job["state"], job["tries"], job["lease_epoch"]) for job in jobs]
-
-        return read()
-
-    async def at_ops(self) -> list[Op]:
-        """Each is at an op that does not end by itself, and its lease was renewed: until then it is only lent."""
-        ops = [await session.op(hold=True) for session in self.sessions]
+    @classmethod
+    async def begin(cls, fabric: Fabric, *, by: tuple[Name, ...] = NAMES) -> "AtWork":
+        """All of the team that dial by one of these balancers."""
+        agents = [agent for name, agent in fabric.team if name in by]
+        sessions = await asyncio.gather(
+            *(fabric.session(agent.org, target=agent.target, url=agent.url) for agent in agents)
+        )
+        ops = [await session.op(hold=True) for session in sessions]
         for op in ops:
             await op.began()
-        for session in self.sessions:
-            await session.renewed()
-        return ops
+        await asyncio.gather(*(session.renewed() for session in sessions))
+        return cls(tuple(agents), tuple(sessions), tuple(ops))
 
-    async def kept(self, ops: list[Op]) -> None:
+    async def kept(self) -> None:
         """Those ops end well, each session takes more of them, no lease was lost, and all is closed in order."""
-        for op in ops:
+        for op in self.ops:
             await op.go()
-        for op in ops:
+        for op in self.ops:
             await op.done()
         for session in self.sessions:
             await session.works()
-        assert await self.rows == [("leased", 1, 1)] * len(self.sessions)
-        for session in self.sessions:
-            await session.close()
-        for agent in self.agents:
-            assert not agent.told("lease_over")
-
-
-@asynccontextmanager
-async def at_work(fabric: Fabric, name: str, *, by: "tuple[Name, Name]" = NAMES) -> AsyncIterator[AtWork]:
-    one, two = (fabric.front(each) for each in by)
-    agents = await asyncio.gather(
-        fabric.desktop(f"{name}-a", f"{name}-1", url=one), fabric.desktop(f"{name}-b", f"{name}-2", url=two),
-        fabric.pool_runner(f"{name}-3", url=one),
-    )  # fmt: skip
-    sessions = await asyncio.gather(
-        fabric.session(f"{name}-a", url=one), fabric.session(f"{name}-b", url=two),
-        fabric.session("", target="CloudPool", url=two),
-    )  # fmt: skip
-    yield AtWork(tuple(agents), tuple(sessions))
-    await asyncio.gather(*(agent.end() for agent in agents))
+            job = await session.job()
+            assert (job["state"], job["tries"], job["lease_epoch"]) == ("leased", 1, 1)
+        await asyncio.gather(*(session.close() for session in self.sessions))
+        assert not any(agent.told("lease_over") for agent in self.agents)
 
 
 @CASES.case(turn=2)
 async def test_a_replica_is_killed_and_its_runners_go_on_at_the_other_s57(fabric: Fabric) -> None:
-    async with at_work(fabric, "s57") as work:
-        ops = await work.at_ops()
-        dead = await fabric.owner(work.sessions[0])
-        name = await dead.instance()
-        alive = fabric.other(dead)
-        await dead.kill()
-        for session in work.sessions:
-            await eventually(lambda session=session: _served_by(fabric, session, alive), "it is at the replica that lives")
-        # The column may name the dead one: who holds the socket serves.
-        await fabric.sql("UPDATE rota.runner_sessions SET gateway_instance = $1 WHERE closed_at IS NULL", name)
-        await ops[0].go()
-        await ops[0].done()
-        await work.sessions[0].works(url=alive.address)
-        await dead.start()
-        await work.kept(ops)
-
-
-async def _served_by(fabric: Fabric, session: Session, gateway: Gateway) -> bool:
-    (row,) = await fabric.sql(
-        "SELECT gateway_instance AS name FROM rota.runner_sessions WHERE session_id = $1::text::uuid",
-        session.session_id,
-    )
-    return bool(row["name"] == await gateway.instance())
+    work = await AtWork.begin(fabric)
+    dead = await fabric.owner(work.sessions[0])
+    name, alive = await dead.instance(), fabric.other(dead)
+    await dead.kill()
+    await fabric.all_at(alive, work.sessions)
+    # The column may name the dead one: who holds the socket serves.
+    await fabric.sql("UPDATE rota.runner_sessions SET gateway_instance = $1 WHERE closed_at IS NULL", name)
+    await work.ops[0].go()
+    await work.ops[0].done()
+    await work.sessions[0].works(url=alive.address)
+    await dead.start()
+    await work.kept()
 
 
 @CASES.case(turn=3)
 async def test_a_rolling_restart_of_the_replicas_loses_no_lease(fabric: Fabric) -> None:
-    async with at_work(fabric, "rolling") as work:
-        ops = await work.at_ops()
-        for gateway in fabric.gateways:
-            await gateway.restart()
-            await asyncio.gather(*(_online(fabric, agent) for agent in work.agents))
-        await work.kept(ops)
-
-
-async def _online(fabric: Fabric, agent: Agent) -> bool:
-    """Waits until one of the replicas has this runner."""
-
-    async def there() -> bool:
-        for gateway in fabric.gateways:
-            found = await fabric.call("runners", url=gateway.address)
-            if any(agent.runner_id == each["runnerId"] for each in found["runners"]):
-                return True
-        return False
-
-    return bool(await eventually(there, f"{agent.folder.name} is online"))
+    work = await AtWork.begin(fabric)
+    for gateway in fabric.gateways:
+        await gateway.restart()
+        await asyncio.gather(*(fabric.online(agent) for agent in work.agents))
+    await work.kept()
 
 
 @CASES.case(turn=4)
 async def test_a_replica_that_stands_still_is_left_and_does_no_harm_when_it_goes_on(fabric: Fabric) -> None:
     # By HAProxy, which looks after its servers: nginx goes on to deal every second dial to one that stands still.
-    async with at_work(fabric, "still", by=("haproxy", "haproxy")) as work:
-        ops = await work.at_ops()
-        still = await fabric.owner(work.sessions[0])
-        alive = fabric.other(still)
-        still.running.signal(signal.SIGSTOP)
-        for session in work.sessions:
-            await eventually(lambda session=session: _served_by(fabric, session, alive), "it is at the other")
-        await ops[0].go()
-        await ops[0].done()
-        still.running.signal(signal.SIGCONT)
-        await work.kept(ops)
+    work = await AtWork.begin(fabric, by=("haproxy",))
+    still = await fabric.owner(work.sessions[0])
+    still.running.signal(signal.SIGSTOP)
+    await fabric.all_at(fabric.other(still), work.sessions)
+    await work.ops[0].go()
+    await work.ops[0].done()
+    still.running.signal(signal.SIGCONT)
+    await work.kept()
 
 
 @CASES.case(turn=5)
 async def test_all_replicas_are_killed_and_come_back_within_the_leases(fabric: Fabric) -> None:
-    async with at_work(fabric, "both") as work:
-        ops = await work.at_ops()
-        await asyncio.gather(*(gateway.kill() for gateway in fabric.gateways))
-        await asyncio.gather(*(gateway.start() for gateway in fabric.gateways))
-        await work.kept(ops)
+    work = await AtWork.begin(fabric)
+    await asyncio.gather(*(gateway.kill() for gateway in fabric.gateways))
+    await asyncio.gather(*(gateway.start() for gateway in fabric.gateways))
+    await work.kept()
 
 
 @CASES.case(turn=9)
