@@ -78,7 +78,7 @@ class Engine:
 
 
 async def serve(folder: Path, host: str, token: str) -> None:
-    """Serves until a signal; says where the store is."""
+    """Serves until a signal; says at which port the store is."""
     store, engine = Store(), Engine(token)
     objects, control = web.Application(), web.Application()
     objects.add_routes([web.get("/objects/{key}", store.get)])
@@ -88,7 +88,7 @@ async def serve(folder: Path, host: str, token: str) -> None:
         await runner.setup()
     await web.TCPSite(runners[0], host, 0).start()
     await web.UnixSite(runners[1], str(folder / SOCKET)).start()
-    print(f"objects at http://{host}:{runners[0].addresses[0][1]}/objects", flush=True)
+    print(f"objects at {runners[0].addresses[0][1]}", flush=True)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     await ended.wait()

@@ -58,14 +58,14 @@ class Gateway:
     """One replica, and where it is started again after it was killed."""
 
     site: "RunnerSite"
-    host: str
     port: int
     place: Place
+    names: str = "127.0.0.1"
     program: Program | None = None
 
     @property
     def address(self) -> str:
-        return f"http://{self.host}:{self.port}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def running(self) -> Program:
@@ -76,21 +76,20 @@ class Gateway:
         """Starts it, and waits until it listens."""
         environ = {
             "ROTA_DSN": self.site.dsn, "ROTA_GATEWAY_TOKEN": TOKEN, "ROTA_GATEWAY_KEY": KEY,
-            "ROTA_GATEWAY_NAMES": f"{self.host},127.0.0.1", "ROTA_LOG_FORMAT": "json",
+            "ROTA_GATEWAY_NAMES": self.names, "ROTA_LOG_FORMAT": "json",
         }  # fmt: skip
-        words = ("gateway", "--host", self.host, "--port", str(self.port))
+        words = ("gateway", "--port", str(self.port))
         self.program = self.site.start(words, name="gateway", place=self.place, environ=environ)
         await asyncio.to_thread(self.program.says, "gateway at")
 
     async def instance(self) -> str:
         """The name of this start of it."""
-        return str(await eventually(lambda: self._said("gateway started", "instance"), "it has a name"))
+        (started,) = await eventually(lambda: self.events("gateway started"), "it has a name")
+        return str(started["instance"])
 
-    def _said(self, event: str, name: str) -> Any:
-        for line in self.running.err.splitlines():
-            if line.startswith("{") and (told := json.loads(line))["event"] == event:
-                return told[name]
-        return None
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """The events of the log of this start that have this name."""
+        return _events(self.running.errors, event)
 
     async def kill(self) -> None:
         """Ends it with SIGKILL."""
@@ -137,11 +136,7 @@ class Agent:
 
     def told(self, event: str) -> list[dict[str, Any]]:
         """The events of its own log that have this name."""
-        path = self.folder / "log" / FILE_NAME
-        if not path.exists():
-            return []
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        return [told for line in lines if line.endswith("}") and (told := json.loads(line))["event"] == event]
+        return _events(self.folder / "log" / FILE_NAME, event)
 
     async def tells(self, event: str, *, count: int = 1) -> list[dict[str, Any]]:
         """Waits until its log has this event so often."""
@@ -210,13 +205,14 @@ class Session:
     job_id: str
     session_id: str
     url: str
+    store_host: str = "127.0.0.1"
 
     async def op(self, *, hold: bool = False, url: str | None = None, timeout_s: int = 100) -> Op:
         """Asks for an op; `hold`: the store keeps it waiting until it may go."""
         key = f"op-{next(self.site.numbers)}"
         if hold:
             await self.site.store("hold", key)
-        args = {"url": f"{self.site.objects}/{key}", "path": key, "maxBytes": 100}
+        args = {"url": f"http://{self.store_host}:{self.site.store_port}/objects/{key}", "path": key, "maxBytes": 100}
         asked = self.site.call(
             "op", self.session_id, op_id=key, op="stage", args=args, timeout_s=timeout_s, url=url or self.url
         )
@@ -272,7 +268,7 @@ class RunnerSite:
         dsn: the database, reached by a file, so from each namespace.
         folder: where everything lies.
         url: where engine and runners dial, most often a balancer.
-        objects: where the engine's store is.
+        store_port: where the engine's store is.
     """
 
     dsn: str
@@ -280,7 +276,7 @@ class RunnerSite:
     stack: ExitStack
     database: Database
     url: str = ""
-    objects: str = ""
+    store_port: int = 0
     ops: list[Op] = field(default_factory=list)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _control: aiohttp.ClientSession | None = None
@@ -298,16 +294,16 @@ class RunnerSite:
         name = f"{name}-{next(self.numbers)}"
         return self.stack.enter_context(running(place(argv), folder=self.folder, environ=told, name=name))
 
-    def gateway(self, host: str = "127.0.0.1", *, port: int | None = None, place: Place = here) -> Gateway:
-        """A replica, not started yet."""
-        return Gateway(self, host, port or free_port(), place)
+    def gateway(self, *, place: Place = here, names: str = "127.0.0.1") -> Gateway:
+        """A replica, not started yet. `names`: those that runners dial."""
+        return Gateway(self, free_port(), place, names)
 
     async def engine(self, *, host: str = "127.0.0.1", place: Place = here) -> None:
         """Starts the engine and its store."""
         argv = [sys.executable, "-P", "-m", "tests.faults.engine_program", str(self.folder), host, TOKEN]
         program = self.run(argv, name="engine", place=place)
         said = await asyncio.to_thread(program.says, "objects at")
-        self.objects = said.partition("objects at ")[2].split()[0]
+        self.store_port = int(said.partition("objects at ")[2].split()[0])
         self._control = aiohttp.ClientSession(
             connector=aiohttp.UnixConnector(str(self.folder / SOCKET), limit=0),
             timeout=aiohttp.ClientTimeout(total=None),
@@ -340,17 +336,21 @@ class RunnerSite:
         await made.start()
         return made
 
-    async def session(self, org: str, *, target: str = "OrgRunner", url: str | None = None, **body: Any) -> Session:
-        """A session of the engine, once a runner has it."""
+    async def session(
+        self, org: str, *, target: str = "OrgRunner", url: str | None = None, store_host: str = "127.0.0.1", **body: Any
+    ) -> Session:
+        """A session of the engine, once a runner has it. `store_host`: where that reaches the store."""
         execution = str(uuid4())
         asked = {
             "target": target, "orgId": org or "acme", "jobType": "video.compile", "executionId": execution,
             "stepId": "s", "iteration": 0, "purpose": "p", "spec": {"mode": "Reencode"},
         }  # fmt: skip
         job = await self.call("create", asked | body, url=url)
-        return await self.taken(job["jobId"], url=url)
+        return await self.taken(job["jobId"], url=url, store_host=store_host)
 
-    async def taken(self, job_id: str, *, attempt: int = 1, url: str | None = None) -> Session:
+    async def taken(
+        self, job_id: str, *, attempt: int = 1, url: str | None = None, store_host: str = "127.0.0.1"
+    ) -> Session:
         """The session of a job, once a runner has it in this try."""
 
         async def there() -> Any:
@@ -358,7 +358,7 @@ class RunnerSite:
             found = await self.call("job", job_id, url=url)
             return found.get("sessionId") if found["state"] == "Running" and row["tries"] >= attempt else None
 
-        return Session(self, job_id, await eventually(there, f"a runner has {job_id}"), url or self.url)
+        return Session(self, job_id, await eventually(there, f"a runner has {job_id}"), url or self.url, store_host)
 
     async def call(self, method: str, *args: Any, url: str | None = None, **options: Any) -> Any:
         """One call of the engine.
@@ -403,3 +403,10 @@ class RunnerSite:
 
 def _raw(public: str) -> bytes:
     return base64.urlsafe_b64decode(public + "==")
+
+
+def _events(path: Path, event: str) -> list[dict[str, Any]]:
+    """The lines of JSON with this name; the last may be half written."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    lines = [line for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+    return [told for line in lines if (told := json.loads(line))["event"] == event]

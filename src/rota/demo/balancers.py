@@ -154,6 +154,7 @@ class Balancer:
         idle_s: how long it lets a connection be quiet.
         tls: as in `Front`.
         kind: as in `Front`.
+        host: the address that it listens on.
 
     Attributes:
         port: where it listens.
@@ -168,11 +169,12 @@ class Balancer:
         idle_s: int = IDLE_S,
         tls: tuple[str, str] | None = None,
         kind: Kind = "exec_servers",
+        host: str = "127.0.0.1",
     ) -> None:
         self.name = name
         self.port = free_port()
         self._folder = folder
-        self._front = Front(f"127.0.0.1:{self.port}", servers, idle_s, tls, kind)
+        self._front = Front(f"{host}:{self.port}", servers, idle_s, tls, kind)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Balancer":
