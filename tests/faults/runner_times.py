@@ -5,8 +5,10 @@ heartbeats come twice as often, which leaves more of a lease to find another gat
 """
 
 import functools
+import sys
 from typing import Any
 
+from rota.demo import runners as demo
 from rota.runners import agent, gateway, messages
 from rota.runners.io import internal_api, replica
 from rota.runners.io.store import RunnerStore
@@ -16,6 +18,7 @@ _SHARES: dict[Any, dict[str, float]] = {
     messages: {"HEARTBEAT_S": 0.5, "DEAD_AFTER_S": 1},
     agent: {"LEASE_S": 1, "UNCONFIRMED_S": 1, "SILENCE_S": 0.6, "SLEPT_S": 1.5, "REFUSED_S": 0.5, "HURRIED_S": 2},
     internal_api: {"FORWARD_LOOK_S": 1},
+    demo: {"SLEEP_S": 1},
     gateway: {"LEASE_S": 1, "ACCEPT_S": 1, "GRACE_S": 1, "DECLINED_S": 1},
 }
 _OF_STORE = {"claim": "lease_s", "renew": "lease_s", "resume": "lease_s", "reap": "grace_s"}
@@ -33,4 +36,5 @@ def shorten(lease_s: float) -> None:
     for name, of_time in _OF_STORE.items():
         defaults = getattr(RunnerStore, name).__kwdefaults__
         defaults[of_time] *= share
+    demo.ROTA = (sys.executable, "-P", "-m", "tests.faults.rota_program")  # type: ignore[misc]  # what it starts, too
     replica.Pace = functools.partial(replica.Pace, look_s=0.3, reap_s=0.5)  # type: ignore[misc, assignment]
