@@ -93,6 +93,7 @@ class RunnerEnd:
                 self.open.add(Lease(job_id, assign.lease_epoch))
             case at_agent.RunOp(job_id, epoch, _, op_id):
                 assert (job_id, epoch, op_id) not in world.runs, "an op runs once"
+                assert self.op is None, "one op at a time"
                 world.runs[job_id, epoch, op_id] = len(world.runs) + 1
                 self.op = Lease(job_id, epoch), op_id
             case at_agent.KeepAnswer(job_id, epoch, op_id, answer):
