@@ -315,26 +315,21 @@ class RunnerSite:
         device = await devices.pair(await devices.new_code(org, name), _raw(public), name=name)
         folder = self.folder / name
         write_identity(folder, Identity(url or self.url, device.device_id, org, name, private))
-        return await self._agent(device.device_id, org, folder, url, (), {}, place)
+        return await self._begin(Agent(self, device.device_id, org, folder, url or self.url, {}, (), place))
 
     async def pool_runner(self, name: str, *, url: str | None = None, place: Place = here) -> Agent:
         """Starts a worker of the pool."""
-        secret = str(await Devices(self.database).new_credential(overlap_s=600.0))
-        return await self._agent(
-            f"pool:{name}", "", self.folder / name, url, ("--pool",), {"ROTA_RUNNER_CREDENTIAL": secret}, place
-        )
+        secret = {"ROTA_RUNNER_CREDENTIAL": str(await Devices(self.database).new_credential(overlap_s=600.0))}
+        folder = self.folder / name
+        return await self._begin(Agent(self, f"pool:{name}", "", folder, url or self.url, secret, ("--pool",), place))
 
-    async def _agent(
-        self, runner_id: str, org: str, folder: Path, url: str | None, options: tuple[str, ...], more: dict[str, str], place: Place
-    ) -> Agent:
-        url = url or self.url
-        environ = {
-            "ROTA_RUNNER_GATEWAY": url.replace("http", "ws"), "ROTA_RUNNER_NAME": folder.name,
-            "ROTA_RUNNER_STATE": str(folder), "ROTA_RUNNER_FLOOR_MIB": "1", "ROTA_RUNNER_TLS": "development",
+    async def _begin(self, agent: Agent) -> Agent:
+        agent.environ |= {
+            "ROTA_RUNNER_GATEWAY": agent.url.replace("http", "ws"), "ROTA_RUNNER_NAME": agent.folder.name,
+            "ROTA_RUNNER_STATE": str(agent.folder), "ROTA_RUNNER_FLOOR_MIB": "1", "ROTA_RUNNER_TLS": "development",
         }  # fmt: skip
-        made = Agent(self, runner_id, org, folder, url, environ | more, options, place)
-        await made.start()
-        return made
+        await agent.start()
+        return agent
 
     async def session(
         self, org: str, *, target: str = "OrgRunner", url: str | None = None, store_host: str = "127.0.0.1", **body: Any

@@ -1,11 +1,12 @@
-"""The failure matrix of the runner fabric, row by row: two gateways behind nginx and HAProxy, runners that dial in by way
-of either, and an engine, each a process. The table in docs/OPERATING.md says which test is which row's.
+"""The failure matrix of runners, row by row: two gateways behind nginx and HAProxy, runners that dial in by way of
+either, and an engine, each a process. The table in docs/OPERATING.md says which test is which row's.
 
 All cases share one environment; see `tests.faults.together`. Leases are shorter here than they are for people, and the
 times that depend on them. Each op is counted where it is carried out.
 """
 
 import asyncio
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -17,6 +18,7 @@ import pytest
 
 from rota.demo.balancers import NAMES, Balancer, Name, find
 from rota.io.postgres import Database, Target
+from tests.faults.processes import ROOT
 from tests.faults.runner_sites import TOKEN, Agent, Gateway, Op, RunnerSite, Session
 from tests.faults.together import Cases, Outcomes, eventually
 from tests.integration.programs import nothing_runs
@@ -24,6 +26,7 @@ from tests.postgres_servers import Server, unavailable
 
 IDLE_S = 8
 """Of the balancers: less than a lease, and more than heartbeats are apart."""
+LAST = 9
 CASES: "Cases[Fabric]" = Cases()
 
 
@@ -123,7 +126,9 @@ async def test_a_runner_that_is_killed_loses_its_session_and_its_next_start_clea
     assert job["lease_epoch"] == job["tries"] == 1
     (left,) = agent.sessions()
     assert list(left.rglob("op-*")), "what it had staged"
-    await eventually(lambda: fabric.sql("SELECT 1 FROM rota.usage_records WHERE job_id = $1", job["id"]), "it is priced")
+    await eventually(
+        lambda: fabric.sql("SELECT 1 FROM rota.usage_records WHERE job_id = $1", job["id"]), "it is priced"
+    )
     await agent.start()
     assert not left.exists()
     await (await fabric.session("killed")).close()
@@ -224,7 +229,7 @@ async def test_a_runner_that_is_stopped_in_a_session_gives_it_up_at_once(fabric:
     assert not list((agent.folder / "scratch").iterdir())
 
 
-# Gateways in trouble, one after the other. Runners that dial by way of different balancers are in sessions, each at an op.
+# Gateways in trouble, one after the other. Runners that dial by way of either balancer are in sessions, each at an op.
 
 
 @dataclass
@@ -311,9 +316,20 @@ async def test_all_replicas_are_killed_and_come_back_within_the_leases(fabric: F
     await work.kept()
 
 
-@CASES.case(turn=9)
+@CASES.case(turn=LAST)
 async def test_no_op_is_carried_out_twice(fabric: Fabric) -> None:
     """Whatever happened in the cases before."""
     counts = await fabric.store("asked", "none")
     assert counts, "they were counted"
     assert {key: count for key, count in counts.items() if count > 1} == {}
+
+
+def test_the_table_of_the_matrix_names_tests_that_exist() -> None:
+    table = (ROOT / "docs" / "OPERATING.md").read_text(encoding="utf-8")
+    table = table.partition("## The failure matrix of runners")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(test_\w+)`", table))
+    files = set(re.findall(r"`(tests/\S+)`", table))
+    found = {name for file in files for name in re.findall(r"def (test_\w+)", (ROOT / file).read_text("utf-8"))}
+    assert len(named) >= 20
+    assert named <= found
+    assert {name for name, turn in CASES.turns.items() if turn < LAST} <= named, "each case is a row"

@@ -1,4 +1,4 @@
-"""The link between a runner and the gateways' balancer is cut in each way in which that can happen, in network namespaces.
+"""The link between a runner and the gateways' balancer is cut in each way that there is, in network namespaces.
 
 A gateway, nginx and the engine are on one side, each runner on a side of its own. All cuts go on at the same time; see
 `tests.faults.together`. Without heartbeats, TCP would find out after a quarter of an hour, or never.

@@ -151,7 +151,9 @@ class StandIn:
             self.taken.set()
             await asyncio.Event().wait()
         if self.refuses is not None:
-            told = {name: self.refuses.headers[name] for name in ("Retry-After", "Location") if name in self.refuses.headers}
+            told = {
+                name: self.refuses.headers[name] for name in ("Retry-After", "Location") if name in self.refuses.headers
+            }
             return web.Response(status=self.refuses.status, headers=told)
         socket = web.WebSocketResponse(protocols=["reelbolt.runner.v1"], max_msg_size=4_259_840, heartbeat=None)
         await socket.prepare(request)

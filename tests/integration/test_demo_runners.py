@@ -1,4 +1,4 @@
-"""`rota demo runners` as a person without a terminal sees it; its leases are shorter here, or it would take a minute."""
+"""`rota demo runners` as a person without a terminal sees it; leases are shorter here, or it would take a minute."""
 
 import os
 import re

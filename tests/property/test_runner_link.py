@@ -67,7 +67,7 @@ class RunnerEnd:
         for command in self.core.handle(event, self.world.now, WALL + self.world.now):
             self._do(command)
 
-    def _do(self, command: Any) -> None:
+    def _do(self, command: Any) -> None:  # noqa: PLR0912  one case for each command
         world = self.world
         match command:
             case at_agent.Dial(number):

@@ -114,9 +114,7 @@ def haproxy_text(front: Front) -> str:
     listen = front.listen if ":" in front.listen else f":{front.listen}"
     tls = "" if front.tls is None else f" ssl crt {front.tls[0]}"
     short = "exec" if front.kind == "exec_servers" else "gateway"
-    return _filled(
-        HAPROXY, SERVERS=servers, LISTEN=listen + tls, IDLE=str(front.idle_s), KIND=front.kind, SHORT=short
-    )
+    return _filled(HAPROXY, SERVERS=servers, LISTEN=listen + tls, IDLE=str(front.idle_s), KIND=front.kind, SHORT=short)
 
 
 def _filled(text: str, **holes: str) -> str:

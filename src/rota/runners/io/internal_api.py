@@ -37,8 +37,8 @@ FORWARDED: Final = "x-rota-forwarded"
 """Marks a request that came from another replica: it is not forwarded again (S58)."""
 FORWARD_CONNECT_S: Final = 5.0
 FORWARD_LOOK_S: Final = 5.0
-"""How often a gateway that forwarded an op looks whether the session is still there: a gateway that stands still, or has
-left the network, says nothing for as long as an op may take."""
+"""How often a gateway that forwarded an op looks whether the session is still there: one that stands still, or has left
+the network, says nothing for as long as an op may take."""
 MOVES_MAX: Final = 8
 """How often an op is looked for anew because its runner has connected elsewhere."""
 FORWARD_MARGIN_S: Final = 30.0
