@@ -140,6 +140,7 @@ class Agent:
         self._heard_at = 0.0
         self._hello_at = 0.0
         self._beat_at = inf
+        self._beat_every_s: float = messages.HEARTBEAT_S
         self._beats: deque[Beat] = deque()
         self._answered: deque[str] = deque(maxlen=BEATS_REMEMBERED)
         self._outdated = False
@@ -317,6 +318,8 @@ class Agent:
                 held.deadline = max(held.deadline, self._hello_at + LEASE_S)
                 if held.state is State.DONE:
                     self._say_last(held)
+        # A gateway may want to hear of its runners more often than the protocol's 15 s; never less.
+        self._beat_every_s = max(1, min(messages.HEARTBEAT_S, welcome.heartbeat_sec))
         self._beat_at = self._now
         self._say_drain()
         self._beat()
@@ -327,7 +330,7 @@ class Agent:
             return
         running = self._running()
         self._beats.append(Beat(self._now, frozenset((job.job_id, job.lease_epoch) for job in running)))
-        self._beat_at = self._now + messages.HEARTBEAT_S
+        self._beat_at = self._now + self._beat_every_s
         self._send(messages.RunnerHeartbeat(free_slots=self.free_slots, running=running))
 
     def _beat_answered(self, frame: Frame, answer: messages.GatewayHeartbeat) -> None:

@@ -278,6 +278,14 @@ def test_a_machine_that_slept_dials_at_once_and_stops_what_is_over() -> None:
     assert len(of(events.EndSession, bench(events.Tick()))) == 1
 
 
+@pytest.mark.parametrize(("told_s", "every_s"), [(15, 15), (5, 5), (60, 15), (0, 1)])
+def test_heartbeats_come_as_often_as_the_gateway_wants_and_at_least_every_15_s(told_s: int, every_s: int) -> None:
+    bench = Bench()
+    bench.connect(heartbeat_sec=told_s)
+    beats = [m for m in sent(bench.wait(30, answers=True)) if isinstance(m, messages.RunnerHeartbeat)]
+    assert len(beats) == 30 // every_s
+
+
 def test_silence_is_a_half_open_link() -> None:
     bench = connected()
     said = bench.wait(33)
