@@ -212,7 +212,7 @@ async def _asked(gateway: Gateway, session: Session) -> tuple[int, str]:
     """One request for an op, as it is answered."""
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
         url = f"{gateway.address}/internal/v1/sessions/{session.session_id}/ops"
-        async with http.post(url, json={"op": "stat", "args": {"path": "a"}}) as answer:
+        async with http.post(url, json={"op": "stat", "opId": "s58", "args": {"path": "a"}}) as answer:
             return answer.status, (await answer.json())["code"]
 
 
