@@ -30,6 +30,10 @@ HELLO_S: Final = 10.0
 ACCEPT_S: Final = 10.0
 LEASE_S: Final = 45.0
 GRACE_S: Final = 10
+AWAY_S: Final = 3.0
+"""For how long an op waits for a runner whose connection has just ended: it dials again within a second or two, and a
+balancer that is started anew must not cost sessions."""
+ENDS: Final = "this gateway ends; ask again with the same opId, the runner keeps its answer"
 DECLINED_S: Final = 60.0
 """For how long a job is not offered again to a runner that was too busy for it, or silent."""
 DECLINED_MAX: Final = 64
@@ -40,10 +44,6 @@ BEATS_MAX: Final = 4
 ENDED_MAX: Final = 4096
 """Jobs that ended here and are remembered, so that what crosses their end on its way is not answered."""
 PROGRESS_EVERY_S: Final = 1.0
-ENDS: Final = "this gateway ends; ask again with the same opId, the runner keeps its answer"
-RETURN_S: Final = 3.0
-"""For how long an op waits for a runner whose connection has just ended: it dials again within a second or two, and a
-balancer that is started anew must not cost sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -570,7 +570,7 @@ class Gateway:
         self._watch(live)
 
     def _is_away(self, live: Live) -> bool:
-        return live.link is None and self._now >= live.left_at + RETURN_S
+        return live.link is None and self._now >= live.left_at + AWAY_S
 
     def _seek(self, live: Live) -> None:
         """Whoever waits for the op of this session finds it elsewhere, if anywhere."""
@@ -713,7 +713,7 @@ class Gateway:
         if live.state is State.RUNNING:
             times.append(live.gate.next_at())
         if live.link is None and live.gate.op is not None and not live.gate.op.sent:
-            times.append(live.left_at + RETURN_S)
+            times.append(live.left_at + AWAY_S)
         self._timers.set(("job", live.job.lease.job_id), min(times))
 
     def _forget(self, live: Live, reason: str, *, by_runner: bool = False) -> None:
