@@ -30,6 +30,10 @@ HELLO_S: Final = 10.0
 ACCEPT_S: Final = 10.0
 LEASE_S: Final = 45.0
 GRACE_S: Final = 10
+AWAY_S: Final = 3.0
+"""For how long an op waits for a runner whose connection has just ended: it dials again within a second or two, and a
+balancer that is started anew must not cost sessions."""
+ENDS: Final = "this gateway ends; ask again with the same opId, the runner keeps its answer"
 DECLINED_S: Final = 60.0
 """For how long a job is not offered again to a runner that was too busy for it, or silent."""
 DECLINED_MAX: Final = 64
@@ -70,6 +74,7 @@ class Gateway:
         self.registry = Registry()
         self.jobs: dict[str, Live] = {}
         self.draining: events.Drain | None = None
+        self.stopping = False
         self._keys = keys
         self._random = random
         self._sessions: dict[str, Live] = {}
@@ -506,11 +511,7 @@ class Gateway:
         live = self._of(event.lease)
         if live is None or live.link is not None:
             return  # the runner is here: the row has not caught up
-        op = live.gate.op
-        for ask in op.waiters if op is not None else ():
-            self._asks.pop(ask, None)
-            self._out.append(events.SeekOp(ask, op.op_id if op is not None else ""))
-        live.gate.op = None
+        self._seek(live)
         self._forget(live, "the session is elsewhere")
 
     def _cancel_job(self, event: events.CancelJob) -> None:
@@ -569,7 +570,10 @@ class Gateway:
     def _op_asked(self, event: events.OpAsked) -> None:
         live = self._sessions.get(event.session_id)
         op_id = event.op_id or self._id()
-        if live is None or (live.link is None and live.state is not State.CANCELLING):
+        if self.stopping:
+            self._out.append(events.RefuseOp(event.ask, 504, "op_timeout", ENDS))
+            return
+        if live is None or (live.state is not State.CANCELLING and self._is_away(live)):
             self._out.append(events.SeekOp(event.ask, op_id))
             return
         if live.state is State.CANCELLING:
@@ -587,6 +591,18 @@ class Gateway:
         self._asks[event.ask] = live
         self._send_op(live)
         self._watch(live)
+
+    def _is_away(self, live: Live) -> bool:
+        return live.link is None and self._now >= live.left_at + AWAY_S
+
+    def _seek(self, live: Live) -> None:
+        """Whoever waits for the op of this session finds it elsewhere, if anywhere."""
+        op, live.gate.op = live.gate.op, None
+        if op is None:
+            return
+        for ask in op.waiters:
+            self._asks.pop(ask, None)
+            self._out.append(events.SeekOp(ask, op.op_id))
 
     def _ask_gone(self, event: events.AskGone) -> None:
         live = self._asks.pop(event.ask, None)
@@ -621,11 +637,9 @@ class Gateway:
                 self._send(link, messages.Drain(reason=event.reason, deadline_sec=event.deadline_s))
 
     def _stop(self, event: events.Stop) -> None:
-        self.draining = self.draining or events.Drain(event.reason)
+        self.draining, self.stopping = self.draining or events.Drain(event.reason), True
         for live in list(self.jobs.values()):
-            self._release_waiters(
-                live, 504, "op_timeout", "this gateway ends; ask again with the same opId, the runner keeps its answer"
-            )
+            self._release_waiters(live, 504, "op_timeout", ENDS)
         for link in list(self.registry.links.values()):
             if link.phase is not Phase.CLOSING:
                 self._goodbye(link, CloseCode.GOING_AWAY, event.reason)
@@ -663,6 +677,9 @@ class Gateway:
             self._tell_and_forget(live, CancelReason.LEASE_LOST, "its lease ran out")
         elif over is not None and live.state is State.RUNNING:
             self._expire(live, over, CancelReason.EXECUTION_ENDED)
+        elif self._is_away(live) and live.gate.op is not None and not live.gate.op.sent:
+            self._seek(live)
+            self._watch(live)
         else:
             for ask in live.gate.overdue(self._now):
                 self._asks.pop(ask, None)
@@ -718,6 +735,8 @@ class Gateway:
             times.append(live.answer_by)
         if live.state is State.RUNNING:
             times.append(live.gate.next_at())
+        if live.link is None and live.gate.op is not None and not live.gate.op.sent:
+            times.append(live.left_at + AWAY_S)
         self._timers.set(("job", live.job.lease.job_id), min(times))
 
     def _forget(self, live: Live, reason: str, *, by_runner: bool = False) -> None:
@@ -740,7 +759,7 @@ class Gateway:
         welcomed = link.phase is Phase.OPEN
         self.registry.forget(link)
         for live in link.jobs.values():
-            live.link = None
+            live.link, live.left_at = None, self._now
         link.jobs.clear()
         if welcomed and link.identity is not None:
             self._out.append(events.Seen(link.number, link.identity, None, reason))

@@ -9,7 +9,7 @@ import pytest
 
 from rota.runners import gateway_events as events
 from rota.runners import messages
-from rota.runners.gateway import Gateway, Rules
+from rota.runners.gateway import AWAY_S, Gateway, Rules
 from rota.runners.gateway_events import Identity, Job, Lease
 from rota.runners.matching import Needs
 from rota.runners.messages import Frame, Held, Limits, OpError, Requires
@@ -483,7 +483,36 @@ def test_an_op_of_a_session_that_is_not_here_is_sought() -> None:
     desk.connect()
     desk.run()
     desk(events.Lost(1))
+    desk.now += AWAY_S
     assert desk.ask(2) == [events.SeekOp(2, "op-1")], "its runner may be elsewhere"
+
+
+def test_an_op_waits_a_moment_for_a_runner_whose_connection_broke() -> None:
+    desk = Desk()
+    desk.connect()
+    desk.run()
+    desk(events.Lost(1))
+    desk.now += 1
+    assert desk.ask() == [], "it dials again"
+    assert desk.wait(AWAY_S - 1.1) == []
+    assert desk.wait(0.2) == [events.SeekOp(1, "op-1")], "it did not come back here"
+    assert desk.ask(2, "op-2") == [events.SeekOp(2, "op-2")]
+
+
+def test_an_op_that_waited_for_its_runner_is_sent_when_it_is_back() -> None:
+    desk = Desk()
+    desk.connect()
+    proof = desk.run()
+    desk(events.Lost(1))
+    assert desk.ask() == []
+    desk.connect(2, running=(Held(job_id=JOB, lease_epoch=1),))
+    said = messages_of(desk(events.Kept(2, (job_of(accepted=True),))))
+    assert [type(message).__name__ for message in said] == ["Welcome", "OpRequest"]
+    assert desk.wait(AWAY_S) == [], "it is not sought any more"
+    said = desk.hear(
+        messages.OpResponse(op_id="op-1", ok=True, result={}, **proof), job_id=JOB, session_id=SESSION[:-2] + "a1", at=2
+    )
+    assert said == [events.AnswerOp(1, "op-1", {}, None)]
 
 
 def test_what_waits_for_a_session_that_moved_is_sought_anew() -> None:
@@ -626,6 +655,8 @@ def test_a_replica_that_ends_says_goodbye_and_keeps_the_leases() -> None:
     assert closes(said) == [1001]
     assert of(events.Expire, said) == []
     assert [(c.status, c.code) for c in of(events.RefuseOp, said)] == [(504, "op_timeout")]
+    (refused,) = desk.ask(2)
+    assert (refused.status, refused.code) == (504, "op_timeout"), "and not 410: the session is not lost"
 
 
 def test_figures_tell_what_could_take_work() -> None:
