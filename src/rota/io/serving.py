@@ -15,7 +15,6 @@ from typing import Any, Final, cast
 
 import uvicorn
 from starlette.applications import Starlette
-
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame

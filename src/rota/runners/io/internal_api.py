@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from rota.errors import DatabaseAway
 from rota.io.log import get_logger
 from rota.runners import api
 from rota.runners.api import Problem
