@@ -89,16 +89,18 @@ def test_a_job_of_a_killed_worker_is_taken_again_when_its_lease_is_over(jobs: Jo
 
 def test_jobs_of_the_dead_take_no_slots(jobs: Jobs, team: Workers) -> None:
     """S19: a limit counts what runs here, not what somebody died with."""
-    lost = [jobs.add("work", until="go") for _ in range(2)]
-    first = team.start(ROTA_LIMIT_WORK="2")
+    lost = [jobs.add("long_work", until="go") for _ in range(2)]
+    first = team.start()
     for job in lost:
         jobs.until_step(job, START)
     first.kill()
-    waiting = [jobs.add("work", until="go") for _ in range(2)]
-    team.start(ROTA_LIMIT_WORK="2")
+    waiting = [jobs.add("long_work", until="go") for _ in range(2)]
+    team.start()
     for job in waiting:
         jobs.until_step(job, START)
+    assert [jobs[job].state for job in lost] == ["leased"] * 2
     jobs.let_go("go")
+    jobs.conn.execute("UPDATE rota.open_jobs SET lease_until = now() WHERE id = ANY(%s)", (lost,))
     assert [jobs.wait(job, "done").tries for job in (*lost, *waiting)] == [2, 2, 1, 1]
 
 
