@@ -134,7 +134,9 @@ class OpCode(StrEnum):
     CONTAINER_UNAVAILABLE = "container_unavailable"
     DISK_FULL = "disk_full"
     CANCELLED = "cancelled"
-    INVALID_ARGS = "invalid_args"  # ours: an argument is missing or of a wrong type, and no other word fits
+    # Ours, where no other word fits: an argument is missing or of a wrong type; a program wants more memory than it may.
+    INVALID_ARGS = "invalid_args"
+    OUT_OF_MEMORY = "out_of_memory"
 
 
 class Part(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

@@ -182,15 +182,19 @@ class MediaSession:
         compiled = await asyncio.to_thread(self._compiled, "ffmpeg", args)
         before = await asyncio.to_thread(_snapshot, self._folder)
         said, report = Complaints(), ProgressReader(None)
+        furthest = 0.0
 
         def reported(data: bytes) -> None:
+            nonlocal furthest
             fraction = report.feed(data)
             expected = expected_s(args.argv, said.duration_s)
             if fraction == 1.0:
                 progress(1.0, None)
             elif fraction is not None and report.out_time_s is not None:
-                known = min(0.999, report.out_time_s / expected) if expected else None
-                progress(known, f"{report.out_time_s:.1f} s written")
+                if expected:
+                    # What is expected may grow while more inputs are named.
+                    furthest = max(furthest, min(0.999, report.out_time_s / expected))
+                progress(furthest if expected else None, f"{report.out_time_s:.1f} s written")
 
         good = False
         try:
@@ -254,7 +258,7 @@ def _read(folder: Path, args: ops.ReadArgs) -> Part:
                     f"{args.path[:200]!r} has more than {args.max_bytes:,} bytes: publish it, and read the object.",
                 )
     try:
-        text, encoding = content.decode(), "utf-8"
+        text, encoding = content.decode(), "utf8"
     except UnicodeDecodeError:
         text, encoding = base64.b64encode(content).decode(), "base64"
     return ops.ReadResult(content=text, encoding=encoding, bytes=len(content))

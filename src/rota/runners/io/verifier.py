@@ -25,6 +25,7 @@ from rota.runners.failures import OpFailure
 from rota.runners.ffmpeg_report import Complaints
 from rota.runners.io.session_folder import SessionFolder
 from rota.runners.io.tool_run import ToolRunner
+from rota.runners.messages import OpCode
 
 PROBE_S: Final = 60.0
 PROBE_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -137,7 +138,8 @@ class Verifier:
         except (ArgvNotAllowed, ValueError, RecursionError):
             probed = {}
         except OpFailure as failure:
-            if failure.error.code != "timeout":
+            # A file that ffprobe cannot be got through is no output; what else went wrong says nothing about it.
+            if failure.error.code not in (OpCode.TIMEOUT, OpCode.OUT_OF_MEMORY):
                 raise
             probed = {}
         return probed if isinstance(probed, dict) else {}
