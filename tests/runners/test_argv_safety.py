@@ -1,8 +1,8 @@
 """What was seen to get past simpler gates, one row each, on every ffmpeg that is here (S67 to S71).
 
 Each row plants its secrets beside the session and is given to the gate. It may be refused; if it is not, it runs
-without any other wall, and nothing outside may have been read, written or called. That the ways out are real is shown by
-running some of them without the gate.
+without any other wall, and nothing outside may have been read, written or called. Some rows are run without the gate,
+too, so that the ways out are known to be real.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -173,8 +173,8 @@ def row_of(number: str, *, last: str) -> Row:
 
 
 REAL = [
-    (row_of("1", last="-"), 99), (row_of("2", last="{url}"), 99), (row_of("7", last="o.ts"), 99), (row_of("9", last="o.ts"), 99),
-    (row_of("6", last="o.ts"), 5), (row_of("10", last="-"), 5),
+    (row_of("1", last="-"), 99), (row_of("2", last="{url}"), 99), (row_of("7", last="o.ts"), 99),
+    (row_of("9", last="o.ts"), 99), (row_of("6", last="o.ts"), 5), (row_of("10", last="-"), 5),
 ]  # fmt: skip
 """Rows, and the last version of ffmpeg that they get out of."""
 

@@ -1,8 +1,9 @@
 """What stands around ffmpeg on a runner: the words for it, and the command that puts it there. Pure.
 
 The argv gate is the first wall and stands alone where a system has nothing else; these are the walls behind it. Either
-bubblewrap (a namespace with the programs, their libraries and the session's folder in it), with seccomp inside of it, or
-as much as there is of a network namespace, Landlock and seccomp. Limits of the process stand everywhere. What a runner has, it tells.
+bubblewrap (a namespace with the programs, their libraries and the session's folder in it) with seccomp inside, or as
+much as there is of a network namespace, Landlock and seccomp. Limits of the process stand everywhere. What a runner
+has, it tells.
 
 Spec: runners, "Media session ops and argv validation".
 """

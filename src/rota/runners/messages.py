@@ -134,7 +134,7 @@ class OpCode(StrEnum):
     CONTAINER_UNAVAILABLE = "container_unavailable"
     DISK_FULL = "disk_full"
     CANCELLED = "cancelled"
-    # Ours, where no other word fits: an argument is missing or of a wrong type; a program wants more memory than it may.
+    # Ours, where no other word fits: an argument is missing or of a wrong type; a program took too much memory.
     INVALID_ARGS = "invalid_args"
     OUT_OF_MEMORY = "out_of_memory"
 

@@ -157,10 +157,8 @@ class ToolRunner:
             taken = taken_bytes(pid)
             if taken <= most:
                 return None
-            return OpFailure(
-                OpCode.OUT_OF_MEMORY,
-                f"It took {taken >> 20:,} MiB of memory and was stopped: {most >> 20:,} are allowed (runner_memory_mib).",
-            )
+            said = f"It took {taken >> 20:,} MiB of memory and was stopped: {most >> 20:,} are allowed"
+            return OpFailure(OpCode.OUT_OF_MEMORY, f"{said} (runner_memory_mib).")
 
         return look
 

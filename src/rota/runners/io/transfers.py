@@ -2,15 +2,17 @@
 
 A URL is used as it is, once, and never told: not in logs, not in errors, not in what is raised (I10, S66). No
 redirect is followed, nothing is decompressed: what is counted and hashed is what arrives. Reading stops at the first
-byte that is too many. An upload always says its length, and never begins if it is too long.
+byte that is too many. An upload always says its length, never begins if it is too long, and is done when all of it was
+taken. In neither direction is a silent store waited for.
 """
 
 import asyncio
 import hashlib
 import os
 import re
+import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 from urllib.parse import urlsplit
@@ -24,6 +26,8 @@ from rota.runners.messages import OpCode
 from rota.runners.ops import Moved
 
 CHUNK_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 256 * 1024
+"""What an upload moves at a time: a line that takes less than this in `STALL_S` is taken to be dead."""
 CONNECT_S: Final = 30.0
 STALL_S: Final = 120.0
 """No byte for this long: the other end is taken to be gone. An op's own timeout bounds what is merely slow."""
@@ -32,6 +36,7 @@ ERROR_BYTES_MAX: Final = 16 * 1024
 
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9_.]{1,80})</Code>")
 _CLOCK: Final = re.compile(rb"RequestTimeTooSkewed|expired|not yet valid|X-Amz-Date", re.IGNORECASE)
+_SENDABLE: Final = re.compile(r"[!-~]+")
 _PASSING: Final = frozenset({403, 408, 409, 425, 429})
 """Answers after which a fresh URL, or patience, may help; as may all from 500 on."""
 
@@ -80,12 +85,14 @@ class Transfers:
 
         Raises: OpFailure with `stage_failed`, or `too_large`.
         """
+        address = _address(url, self._settings, OpCode.STAGE_FAILED)
         digest, count = hashlib.sha256(), 0
-        try:
+
+        async def read() -> None:
+            nonlocal count
             async with self._client().get(
-                _address(url, self._settings, OpCode.STAGE_FAILED), allow_redirects=False, proxy=self._proxy(url),
-                headers={"Accept-Encoding": "identity"},
-            ) as answer:  # fmt: skip
+                address, allow_redirects=False, proxy=self._proxy(url), headers={"Accept-Encoding": "identity"}
+            ) as answer:
                 if answer.status != 200:
                     raise await _refused(answer, OpCode.STAGE_FAILED)
                 if answer.content_length is not None and answer.content_length > bytes_max:
@@ -96,7 +103,10 @@ class Transfers:
                         raise too_large
                     await asyncio.to_thread(_take, chunk, digest.update, write)
                     moved(count, answer.content_length)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+
+        try:
+            await self._while_it_moves(read(), lambda: count)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise _broken(error, OpCode.STAGE_FAILED) from None
         return Moved(bytes=count, sha256=digest.hexdigest())
 
@@ -114,6 +124,7 @@ class Transfers:
 
         Raises: OpFailure with `publish_failed`.
         """
+        address = _address(url, self._settings, OpCode.PUBLISH_FAILED)
         digest = hashlib.sha256()
         sent = 0
         short = OpFailure(OpCode.PUBLISH_FAILED, "The file became shorter while it was read.", retryable=True)
@@ -121,22 +132,27 @@ class Transfers:
         async def pieces() -> AsyncIterator[bytes]:
             nonlocal sent
             while sent < size:
-                chunk = await asyncio.to_thread(os.read, file.fileno(), min(CHUNK_BYTES, size - sent))
+                chunk = await asyncio.to_thread(_give, file, min(PIECE_BYTES, size - sent), digest.update)
                 if not chunk:
                     raise short
-                await asyncio.to_thread(digest.update, chunk)
                 sent += len(chunk)
                 yield chunk
                 moved(sent, size)
 
-        try:
+        async def write() -> None:
             async with self._client().put(
-                _address(url, self._settings, OpCode.PUBLISH_FAILED), allow_redirects=False,
-                proxy=self._proxy(url), data=pieces() if size else b"",
+                address, allow_redirects=False, proxy=self._proxy(url), data=pieces() if size else b"",
                 headers={"Content-Type": content_type, "Content-Length": str(size)},
             ) as answer:  # fmt: skip
                 if answer.status not in (200, 201, 204):
                     raise await _refused(answer, OpCode.PUBLISH_FAILED)
+                if sent < size:
+                    raise OpFailure(
+                        OpCode.PUBLISH_FAILED, "The object store said yes before it had the whole file.", retryable=True
+                    )
+
+        try:
+            await self._while_it_moves(write(), lambda: sent)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             if sent < size and _caused_by(error, short):
                 raise short from None
@@ -148,6 +164,24 @@ class Transfers:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    async def _while_it_moves(self, work: Coroutine[None, None, None], count: Callable[[], int]) -> None:
+        """Waits for a transfer as long as bytes move. The client's own limit knows reading only: a store that takes
+        no more of an upload, or says "go on" for ever, would be waited for.
+
+        Raises: TimeoutError, and what the transfer raises.
+        """
+        task, seen = asyncio.ensure_future(work), count()
+        try:
+            while not (await asyncio.wait({task}, timeout=self._settings.stall_s + self._settings.connect_s))[0]:
+                if count() == seen:
+                    raise TimeoutError
+                seen = count()
+            task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
 
     def _proxy(self, url: str) -> str | None:
         if self._settings.proxy is not None:
@@ -175,8 +209,17 @@ def _take(chunk: bytes, update: Callable[[bytes], None], write: Callable[[bytes]
     write(chunk)
 
 
+def _give(file: BinaryIO, size: int, update: Callable[[bytes], None]) -> bytes:
+    chunk = os.read(file.fileno(), size)
+    update(chunk)
+    return chunk
+
+
 def _address(url: str, settings: TransferSettings, code: str) -> URL:
-    """The URL as it is: decoding and encoding it again could break its signature."""
+    """The URL as it is: decoding and encoding it again could break its signature. What is not plain ASCII is none that
+    a store has signed, and could begin a line of its own in the request."""
+    if not _SENDABLE.fullmatch(url):
+        raise OpFailure(code, "The URL of the object has characters that no URL has: percent-encode them.")
     try:
         parts = urlsplit(url)
         host, address = parts.hostname, URL(url, encoded=True)
@@ -232,6 +275,8 @@ def _broken(error: Exception, code: str) -> OpFailure:
 
 
 def _errno(error: aiohttp.ClientConnectorError) -> str:
+    if isinstance(error.os_error, socket.gaierror):
+        return "its name is not known here"
     return os.strerror(error.os_error.errno) if error.os_error.errno else type(error.os_error).__name__
 
 
