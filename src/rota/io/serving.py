@@ -15,8 +15,10 @@ from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from rota.errors import SettingsError
+from rota.io.log import SILENT
 
 BACKLOG: Final = 2048
 UNACKNOWLEDGED_S: Final = 20.0
@@ -81,7 +83,7 @@ class Serving:
         config = uvicorn.Config(
             app, http="httptools", loop="none", lifespan="off", log_config=None, access_log=False, server_header=False,
             proxy_headers=False, backlog=BACKLOG, timeout_graceful_shutdown=1, ssl_certfile=self._place.tls_cert,
-            ssl_keyfile=self._place.tls_key, **self._options,
+            ssl_keyfile=self._place.tls_key, **({"ws": QuietWebSocket} | self._options),
         )  # fmt: skip
         try:
             config.load()
@@ -114,6 +116,15 @@ class Serving:
         # it a small frame waits for the acknowledgement of the one before, which takes up to 40 ms.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return bound
+
+
+class QuietWebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's websocket, whose library tells nothing of what passes."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.conn.logger = SILENT
+        self.conn.debug = False
 
 
 class _Server(uvicorn.Server):

@@ -95,7 +95,7 @@ class ExecServer:
         self._exchange: Exchange | None = None
         self._serving = Serving(
             "The exec server", Place(listen.host, listen.port, listen.tls_cert, listen.tls_key),
-            ws="websockets-sansio", ws_max_size=broker.rules.frame_bytes_max, ws_ping_interval=listen.ping_s,
+            ws_max_size=broker.rules.frame_bytes_max, ws_ping_interval=listen.ping_s,
             ws_ping_timeout=listen.ping_s, ws_per_message_deflate=False,
         )  # fmt: skip
         self._sessions: set[asyncio.Task[None]] = set()
