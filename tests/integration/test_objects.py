@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,15 +14,6 @@ from rota.errors import ObjectError, ObjectNotFound
 from rota.objects.io.s3 import S3ObjectStore
 from rota.objects.store import ObjectStore
 from tests.integration.object_stands import S3Server, folder_store
-
-
-@pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    server = S3Server(tmp_path_factory.mktemp("s3"))
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -35,6 +35,16 @@ def check_key(key: str) -> str:
     return key
 
 
+def check_final_key(key: str) -> str:
+    """The key, if an output may be delivered there: to none that a runner's URL could name, or that is judged.
+
+    Raises: ObjectError also as `check_key`.
+    """
+    if check_key(key).partition("/")[0] in {STAGING, VERIFYING}:
+        raise ObjectError(f"{key[:200]!r} lies where runners write. Deliver outputs below another name than {STAGING}.")
+    return key
+
+
 def staging_key(job_id: UUID, n: int) -> str:
     """The one key that one `publish` of a job may write.
 
