@@ -144,7 +144,10 @@ class MediaSession:
 
     async def _stage(self, args: ops.StageArgs, progress: OnProgress) -> Part:
         room = await asyncio.to_thread(self._bytes_left)
-        bytes_max = min(args.max_bytes, max(0, room))
+        if room <= 0:
+            # Also for an empty object: a name takes room, too (S80).
+            raise OpFailure(OpCode.DISK_FULL, "The session's files take all that they may: nothing more is staged.")
+        bytes_max = min(args.max_bytes, room)
         too_large = (
             OpFailure(OpCode.FILE_TOO_LARGE, f"The object has more than {args.max_bytes:,} bytes.")
             if bytes_max == args.max_bytes
