@@ -1,8 +1,12 @@
 """Stores of objects: the folder that we serve, and an S3-compatible server, by one suite. S83–S87."""
 
 import asyncio
+import contextlib
+import io
+import os
+import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -202,3 +206,56 @@ async def test_the_secret_of_a_folder_is_shared_by_all_who_use_it(tmp_path: Path
     async with folder_store(tmp_path / "store") as one, folder_store(tmp_path / "store") as other:
         assert one.secret == other.secret and len(one.secret) == 32
         assert (tmp_path / "store" / "secret").stat().st_mode & 0o077 == 0
+
+
+async def test_a_folder_on_a_full_disk_says_so_and_keeps_what_it_has(
+    tmp_path: Path, client: aiohttp.ClientSession
+) -> None:
+    """S88's other side: 507, in S3's words, and nothing of what did not fit."""
+    with small_disk(tmp_path / "disk") as disk:
+        async with folder_store(disk / "store") as store:
+            put = await store.mint_put("full/x", content_type="video/mp4")
+            assert await status(client, "PUT", put, data=b"x" * 1000, kind="video/mp4") == 200
+            async with client.put(
+                URL(put, encoded=True), data=io.BytesIO(b"x" * 5_000_000), headers={"Content-Type": "video/mp4"}
+            ) as answer:
+                assert (answer.status, "InsufficientStorage" in await answer.text()) == (507, True)
+            with pytest.raises(ObjectError, match="No space left"), (disk / "rest").open("wb", buffering=0) as file:
+                with contextlib.suppress(OSError):
+                    while file.write(b"x" * 4096):
+                        pass
+                await store.write("full/y", b"small")
+            with pytest.raises(ObjectError):
+                await store.copy("full/x", "full/z")
+            assert [key async for key in store.keys("full/")] == ["full/x"]
+            assert await content(store, "full/x") == b"x" * 1000
+            assert not list((disk / "store" / "incoming").iterdir())
+            (disk / "rest").unlink()
+            assert await status(client, "PUT", put, data=b"y", kind="video/mp4") == 200
+
+
+async def test_what_uploads_to_a_killed_server_left_is_removed_a_day_later(tmp_path: Path) -> None:
+    now = time.time()
+    async with folder_store(tmp_path / "store") as store:
+        incoming = tmp_path / "store" / "incoming"
+        for name, age_s in (("old", 90_000), ("new", 3600)):
+            (incoming / name).write_bytes(b"half")
+            os.utime(incoming / name, (now - age_s, now - age_s))
+        await store.write("x", b"x")
+    async with folder_store(tmp_path / "store"):
+        assert [path.name for path in incoming.iterdir()] == ["new"]
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A disk of two MiB; it takes root."""
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)

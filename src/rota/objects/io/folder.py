@@ -24,6 +24,8 @@ from rota.objects.store import CONTENT_TYPE, GET_S, PUT_S, Head
 
 CHUNK_BYTES: Final = 1024 * 1024
 SECRET_BYTES: Final = 32
+LEFT_S: Final = 24 * 3600
+"""An upload that was begun so long ago has no server any more: no URL is good for a day of writing."""
 T = TypeVar("T")
 
 TYPE: Final = "+type"
@@ -47,6 +49,7 @@ class FolderStore:
         self._incoming = folder / "incoming"
         for path in (folder, self._objects, self._incoming):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove_left(self._incoming, clock())
         self._base_url = base_url.rstrip("/")
         self.secret: Final = secret if secret is not None else _kept_secret(folder / "secret")
         self.clock: Final = clock
@@ -62,7 +65,7 @@ class FolderStore:
     async def head(self, key: str) -> Head | None:
         """See `ObjectStore`."""
         path = self._path(key)
-        return await asyncio.to_thread(_head, path)
+        return await _in_thread(lambda: _head(path))
 
     async def keys(self, prefix: str) -> AsyncIterator[str]:
         """See `ObjectStore`."""
@@ -107,21 +110,31 @@ class FolderStore:
         Raises: ObjectNotFound.
         """
         path = self._path(key)
-        try:
-            return await asyncio.to_thread(path.open, "rb")
-        except (FileNotFoundError, NotADirectoryError):
-            raise ObjectNotFound(f"There is no object {key!r}.") from None
+
+        def opened() -> BinaryIO:
+            try:
+                return path.open("rb")
+            except (FileNotFoundError, NotADirectoryError):
+                raise ObjectNotFound(f"There is no object {key!r}.") from None
+
+        return await _in_thread(opened)
 
     async def write(self, key: str, content: bytes | AsyncIterable[bytes], *, content_type: str = CONTENT_TYPE) -> None:
         """See `ObjectStore`."""
         path, part = self._path(key), self._part()
         try:
-            with await _in_thread(lambda: part.open("xb")) as file:
+            file = await _in_thread(lambda: part.open("xb"))
+            try:
                 if isinstance(content, bytes):
                     await _in_thread(lambda: file.write(content))
                 else:
                     async for chunk in content:
                         await _in_thread(lambda data=chunk: file.write(data))  # type: ignore[misc]
+                await _in_thread(file.flush)
+            finally:
+                # What could not be written before is tried again here, and was told already.
+                with contextlib.suppress(OSError):
+                    file.close()
             await _in_thread(lambda: _place(part, path, content_type))
         finally:
             part.unlink(missing_ok=True)
@@ -160,6 +173,14 @@ async def _in_thread(work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
     except OSError as error:
         raise ObjectError(f"The folder of objects cannot be used: {error.strerror}.") from None
+
+
+def _remove_left(incoming: Path, now: float) -> None:
+    """Removes what uploads to a server that was killed have left."""
+    for path in incoming.iterdir():
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < now - LEFT_S:
+                path.unlink()
 
 
 def _head(path: Path) -> Head | None:

@@ -6,6 +6,7 @@ here.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import BinaryIO, Final
 from xml.sax.saxutils import escape
@@ -22,6 +23,10 @@ from rota.objects.store import CONTENT_TYPE
 
 UPLOAD_BYTES_MAX: Final = 5 * 1024**3
 """What S3 takes in one PUT."""
+REST_BYTES_MAX: Final = 8 * 1024 * 1024
+REST_S_MAX: Final = 5.0
+"""How much of an upload that is refused is read, and for how long: who is still sending when the connection is closed
+may never see the answer."""
 
 
 class FolderServer:
@@ -46,8 +51,12 @@ class FolderServer:
             store.secret, method=request.method, key=key, query=request.query_params,
             content_type=request.headers.get("content-type"), now=store.clock(),
         )  # fmt: skip
-        if no is not None:
-            return _error(403, no.code, no.message)
+        answer = _error(403, no.code, no.message) if no is not None else await self._answer(request, key)
+        if request.method == "PUT" and answer.status_code != 200:
+            await _read_the_rest(request)
+        return answer
+
+    async def _answer(self, request: Request, key: str) -> Response:
         try:
             return await (self._put(request, key) if request.method == "PUT" else self._get(key))
         except ObjectNotFound as error:
@@ -80,6 +89,17 @@ class FolderServer:
         except ClientDisconnect:
             return _error(400, "IncompleteBody", "The upload broke off, and nothing of it was kept.")
         return Response(status_code=200)
+
+
+async def _read_the_rest(request: Request) -> None:
+    count = 0
+    # Starlette says RuntimeError of a stream that was read to its end.
+    with contextlib.suppress(ClientDisconnect, TimeoutError, RuntimeError):
+        async with asyncio.timeout(REST_S_MAX):
+            async for chunk in request.stream():
+                count += len(chunk)
+                if count > REST_BYTES_MAX:
+                    return
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
