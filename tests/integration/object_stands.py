@@ -74,7 +74,7 @@ async def raw_server(answer: Answer) -> AsyncIterator[str]:
             pass  # the client went away, or the test is over
         finally:
             writer.close()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
             tasks.discard(task)
 

@@ -15,9 +15,9 @@ import pytest
 from yarl import URL
 
 from rota.errors import ObjectError, ObjectNotFound
-from rota.objects.io.s3 import S3ObjectStore
+from rota.objects.io.s3 import S3ObjectStore, S3Settings
 from rota.objects.store import ObjectStore
-from tests.integration.object_stands import S3Server, folder_store
+from tests.integration.object_stands import S3Server, folder_store, raw_server
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -158,6 +158,32 @@ async def test_S86_a_signer_whose_clock_is_ahead(
             text = await answer.text()
         assert answer.status == (200 if code is None else 403)
         assert code is None or (code in text and "clock" in text)
+
+
+DATED = b'Last-Modified: Mon, 30 Nov 2026 21:00:00 GMT\r\nETag: "x"\r\n'
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 403 No\r\nContent-Length: 39\r\n\r\n<Error><Code>AccessDenied</Code></Error>", "privileges"),
+        (b"this is no HTTP\r\n\r\n", "HTTP error"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n" + DATED + b"\r\nabc", ""),
+    ],
+    ids=["403", "no HTTP", "short"],
+)  # fmt: skip
+async def test_an_S3_store_that_behaves_badly_is_an_error_without_secrets(answer: bytes, said: str) -> None:
+    async def say(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+
+    async with raw_server(say) as address:
+        store = S3ObjectStore(
+            S3Settings(endpoint=address, bucket="media", access_key_id="k", secret_access_key="s3cret-canary")
+        )
+        for work in (content(store, "x"), store.copy("x", "y"), store.delete("x"), store.write("x", b"x")):
+            with pytest.raises(ObjectError, match="cannot be used") as failed:
+                await work
+            assert "canary" not in str(failed.value) and "X-Amz" not in str(failed.value)
 
 
 async def test_S87_urls_name_the_outer_host(s3_server: S3Server, client: aiohttp.ClientSession) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 from rota.errors import ObjectError, ObjectNotFound
 from rota.objects.keys import check_key
 from rota.objects.signing import EXPIRES_S_MAX, Grant, signed_url
-from rota.objects.store import CONTENT_TYPE, GET_S, PUT_S, Head
+from rota.objects.store import CONTENT_TYPE, GET_S, PUT_S, Head, check_content_type
 
 CHUNK_BYTES: Final = 1024 * 1024
 SECRET_BYTES: Final = 32
@@ -60,7 +60,7 @@ class FolderStore:
 
     async def mint_put(self, key: str, *, content_type: str = CONTENT_TYPE, expires_s: int = PUT_S) -> str:
         """See `ObjectStore`."""
-        return self._minted("PUT", key, expires_s, content_type)
+        return self._minted("PUT", key, expires_s, check_content_type(content_type))
 
     async def head(self, key: str) -> Head | None:
         """See `ObjectStore`."""
@@ -121,6 +121,7 @@ class FolderStore:
 
     async def write(self, key: str, content: bytes | AsyncIterable[bytes], *, content_type: str = CONTENT_TYPE) -> None:
         """See `ObjectStore`."""
+        check_content_type(content_type)
         path, part = self._path(key), self._part()
         try:
             file = await _in_thread(lambda: part.open("xb"))
