@@ -422,6 +422,10 @@ class Frame:
     session_id: str | None = None
 
 
+_WRITTEN_DOWN = (Progress, Complete, Fail)
+"""What a gateway keeps of a runner's words. Results of ops go on to their engine as they came."""
+
+
 class _Envelope(Struct, frozen=True, rename="camel"):
     v: int
     type: str
@@ -463,7 +467,27 @@ def from_runner(frame: str | bytes) -> Frame | None:
 
     Raises: ProtocolError if the frame is no envelope of this version, or a field is missing or wrong.
     """
-    return _decode(frame, _FROM_RUNNER)
+    found = _decode(frame, _FROM_RUNNER)
+    if found is None or not isinstance(found.message, _WRITTEN_DOWN):
+        return found
+    if (b"\\u0000" if isinstance(frame, bytes) else "\\u0000") not in frame:  # type: ignore[operator]
+        return found
+    # A database holds no NUL: the end of a job must not be lost for one in somebody's words.
+    kind: type[Any] = type(found.message)
+    message = msgspec.convert(_without_nul(msgspec.to_builtins(found.message)), kind)
+    return Frame(found.id, message, found.job_id, found.session_id)
+
+
+def _without_nul(value: Any) -> Any:
+    match value:
+        case str():
+            return value.replace("\0", "\ufffd")
+        case dict():
+            return {_without_nul(key): _without_nul(entry) for key, entry in value.items()}
+        case list() | tuple():
+            return [_without_nul(entry) for entry in value]
+        case _:
+            return value
 
 
 def from_gateway(frame: str | bytes) -> Frame | None:
