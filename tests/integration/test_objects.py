@@ -260,16 +260,21 @@ async def test_a_folder_on_a_full_disk_says_so_and_keeps_what_it_has(
             assert await status(client, "PUT", put, data=b"y", kind="video/mp4") == 200
 
 
-async def test_what_uploads_to_a_killed_server_left_is_removed_a_day_later(tmp_path: Path) -> None:
+async def test_what_nobody_waits_for_is_removed_from_a_folder_a_day_later(tmp_path: Path) -> None:
     now = time.time()
     async with folder_store(tmp_path / "store") as store:
         incoming = tmp_path / "store" / "incoming"
         for name, age_s in (("old", 90_000), ("new", 3600)):
             (incoming / name).write_bytes(b"half")
             os.utime(incoming / name, (now - age_s, now - age_s))
-        await store.write("x", b"x")
-    async with folder_store(tmp_path / "store"):
+        for key in ("x", "runner-staging/1/0", "runner-verifying/1/0", "runner-stagings/x"):
+            await store.write(key, b"x")
+        for path in (tmp_path / "store" / "objects").rglob("*"):
+            os.utime(path, (now - 90_000, now - 90_000))
+        await store.write("runner-staging/1/1", b"x")
+    async with folder_store(tmp_path / "store") as store:
         assert [path.name for path in incoming.iterdir()] == ["new"]
+        assert [key async for key in store.keys("")] == ["runner-staging/1/1", "runner-stagings/x", "x"]
 
 
 @contextlib.contextmanager

@@ -18,14 +18,14 @@ from typing import BinaryIO, Final, TypeVar
 from urllib.parse import quote, unquote
 
 from rota.errors import ObjectError, ObjectNotFound
-from rota.objects.keys import check_key
+from rota.objects.keys import STAGING, VERIFYING, check_key
 from rota.objects.signing import EXPIRES_S_MAX, Grant, signed_url
 from rota.objects.store import CONTENT_TYPE, GET_S, PUT_S, Head, check_content_type
 
 CHUNK_BYTES: Final = 1024 * 1024
 SECRET_BYTES: Final = 32
 LEFT_S: Final = 24 * 3600
-"""An upload that was begun so long ago has no server any more: no URL is good for a day of writing."""
+"""After so long no upload goes on, and no output waits to be judged; as the lifecycle rule that a bucket is given."""
 T = TypeVar("T")
 
 TYPE: Final = "+type"
@@ -49,7 +49,8 @@ class FolderStore:
         self._incoming = folder / "incoming"
         for path in (folder, self._objects, self._incoming):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _remove_left(self._incoming, clock())
+        for path in (self._incoming, *(self._objects / f"{name}+" for name in (STAGING, VERIFYING))):
+            _remove_left(path, clock())
         self._base_url = base_url.rstrip("/")
         self.secret: Final = secret if secret is not None else _kept_secret(folder / "secret")
         self.clock: Final = clock
@@ -176,12 +177,15 @@ async def _in_thread(work: Callable[[], T]) -> T:
         raise ObjectError(f"The folder of objects cannot be used: {error.strerror}.") from None
 
 
-def _remove_left(incoming: Path, now: float) -> None:
-    """Removes what uploads to a server that was killed have left."""
-    for path in incoming.iterdir():
-        with contextlib.suppress(OSError):
-            if path.stat().st_mtime < now - LEFT_S:
-                path.unlink()
+def _remove_left(folder: Path, now: float) -> None:
+    """Removes what nobody waits for any more: uploads to a server that was killed, and those that came when the job
+    was over."""
+    for within, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                path = Path(within, name)
+                if path.stat().st_mtime < now - LEFT_S:
+                    path.unlink()
 
 
 def _head(path: Path) -> Head | None:
