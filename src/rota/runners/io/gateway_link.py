@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidProxy, InvalidStatus,
 from websockets.typing import Subprotocol
 
 from rota.errors import ProtocolError
-from rota.io.log import SILENT, get_logger
+from rota.io.log import SILENT, get_logger, redact
 from rota.runners.agent_events import Connected, DialFailed, Dropped, Heard, Received
 from rota.runners.dial import Gateway
 from rota.runners.messages import READ_BYTES_MAX, SUBPROTOCOL, from_gateway
@@ -179,7 +179,8 @@ def _words(error: BaseException) -> str:
         case TimeoutError():
             return f"it did not answer within {OPEN_TIMEOUT_S:g} s"
         case ProxyError() | InvalidProxy():
-            return f"the proxy: {str(error)[:REASON_CHARS_MAX]}"
+            # Its address may hold an account, and the library quotes it.
+            return f"the proxy: {redact(str(error))[:REASON_CHARS_MAX]}"
         case asyncio.CancelledError():
             return "it was given up"
         case _:
