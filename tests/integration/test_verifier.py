@@ -178,6 +178,28 @@ async def test_a_late_upload_changes_nothing(each_stand: Stand, film: bytes, whe
     assert await stand.read("project/final.mp4") == film
 
 
+async def test_two_judgements_of_one_output_do_not_meet(each_stand: Stand, film: bytes) -> None:
+    """One has judged the film; before it delivers it, a late upload comes, and a second one copies that."""
+    stand = each_stand
+    await stand.store.write(stand.staged, film)
+    copy = stand.store.copy
+    copied: list[str] = []
+
+    async def copied_twice(source: str, target: str) -> None:
+        copied.append(target)
+        if target == "project/final.mp4" and len(copied) == 2:
+            await stand.store.write(stand.staged, b"something else")
+            with pytest.raises(VerificationFailed):
+                await stand.verifier.promote(stand.staged, target, bytes_max=MIB, expect=FILM)
+        await copy(source, target)
+
+    stand.store.copy = copied_twice  # type: ignore[method-assign]
+    await stand.verifier.promote(stand.staged, "project/final.mp4", bytes_max=MIB, expect=FILM)
+    assert len(copied) == 3
+    assert await stand.read("project/final.mp4") == film
+    assert await stand.keys() == ["project/final.mp4"]
+
+
 async def test_no_url_of_a_runner_reaches_what_is_judged_or_delivered(each_stand: Stand, film: bytes) -> None:
     stand = each_stand
     await stand.store.write("project/in.mp4", film)

@@ -61,12 +61,16 @@ def staging_prefix(job_id: UUID) -> str:
     return f"{STAGING}/{job_id}/"
 
 
-def verifying_key(staged: str) -> str:
+def verifying_key(staged: str, attempt: str) -> str:
     """Where a staged object is judged.
+
+    Args:
+        staged: its key.
+        attempt: names one judgement: what another has copied meanwhile may be another thing.
 
     Raises: ObjectError if the key is none of a staged object.
     """
     head, _, rest = check_key(staged).partition("/")
     if head != STAGING or rest.count("/") != 1:
         raise ObjectError(f"{staged[:200]!r} is no staged object: those are {STAGING}/{{jobId}}/{{n}}.")
-    return f"{VERIFYING}/{rest}"
+    return f"{VERIFYING}/{rest}/{attempt}"

@@ -1,8 +1,9 @@
 """Judges what a runner has published, and promotes it by copy, or removes it. Runs where the platform runs.
 
-The staged object is copied first to a key that no URL of a runner's has ever named, and that copy is what is measured,
-hashed, probed and promoted. So a late upload through a URL that is still good changes nothing that was judged, and
-nothing that was delivered. What a runner has said of its output is a hint: if it does not fit, something is wrong.
+The staged object is copied first to a key that no URL of a runner's has ever named, and that no other judgement has,
+and that copy is what is measured, hashed, probed and promoted. So a late upload through a URL that is still good changes
+nothing that was judged, and nothing that was delivered. What a runner has said of its output is a hint: if it does not
+fit, something is wrong.
 
 Spec: runners, "Presigned URLs and object storage".
 """
@@ -12,6 +13,7 @@ import hashlib
 import json
 import posixpath
 import re
+import secrets
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +78,7 @@ class Verifier:
             ObjectError: the store cannot be used; nothing was decided, and the call can be repeated.
         """
         check_final_key(final)
-        judged = verifying_key(staged)
+        judged = verifying_key(staged, secrets.token_hex(8))
         try:
             try:
                 await self._measured(staged, bytes_max)
