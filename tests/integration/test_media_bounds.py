@@ -22,6 +22,7 @@ from rota.runners.io.transfers import Transfers
 from rota.runners.io.walls import find_walls
 from rota.runners.isolation import Isolation
 from rota.runners.messages import OpCode, OpError, Part
+from tests.integration.object_stands import raw_server, small_disk
 from tests.runners.sessions import Found, found_tools
 
 MIB = 1024 * 1024
@@ -35,13 +36,13 @@ class Stand:
     """One session, its ffmpeg behind this machine's walls unless told otherwise."""
 
     def __init__(self, folder: Path, tools: ToolRunner) -> None:
-        self.folder, self.tools = folder, tools
+        self.folder, self.tools, self.transfers = folder, tools, Transfers()
         self.progress: list[tuple[float | None, str | None]] = []
         self.cancelled = asyncio.Event()
 
     async def ask(self, op: str, **args: Any) -> Part | OpError:
         limits = MediaLimits(output_bytes_max=64 * MIB, session_bytes_max=256 * MIB)
-        session = MediaSession(self.folder, self.tools, limits, Transfers())
+        session = MediaSession(self.folder, self.tools, limits, self.transfers)
         async with asyncio.timeout(2 * LIMIT_S):
             return await session.run(
                 op, args, timeout_s=LIMIT_S, progress=lambda *told: self.progress.append(told),
@@ -60,9 +61,11 @@ async def stand_of(found: Found, folder: Path, **told: Any) -> AsyncIterator[Sta
     walls = await asyncio.to_thread(find_walls, found.ffmpeg)
     tools = ToolRunner(Tools(ffmpeg=found.ffmpeg, ffprobe=found.ffprobe, source="settings"), walls, **told)
     folder.mkdir(exist_ok=True)
+    stand = Stand(folder, tools)
     try:
-        yield Stand(folder, tools)
+        yield stand
     finally:
+        await stand.transfers.close()
         await tools.close()
 
 
@@ -196,6 +199,25 @@ async def test_a_run_that_would_not_end_is_stopped_by_its_time(found: Found, fil
             code=OpCode.TIMEOUT, message="It did not end within 2 s and was stopped.", retryable=False
         ), answer
         assert ffmpegs_of(stand) == []
+
+
+async def test_a_disk_that_is_full_is_told_by_each_op_and_room_is_made_again(film: bytes, tmp_path: Path) -> None:
+    """S80's other side: the disk of the whole machine, and not the session's quota."""
+
+    async def gives(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n" + bytes(5_000_000))
+
+    with small_disk(tmp_path / "disk") as disk:
+        async with stand_of(TOOLS[0], disk / "session") as stand, raw_server(gives) as address:
+            (stand.folder / "in.mp4").write_bytes(film)
+            for answer in (
+                await stand.ask("stage", url=address, path="big", maxBytes=5_000_000),
+                await stand.ffmpeg("-stream_loop", "-1", "-i", "in.mp4", "-an", "-c:v", "rawvideo", "out.nut"),
+            ):
+                assert isinstance(answer, OpError) and answer.code == OpCode.DISK_FULL and answer.retryable, answer
+                assert stand.files() == {"in.mp4"}
+            answer = await stand.ffmpeg("-i", "in.mp4", "-c", "copy", "out.mp4")
+            assert isinstance(answer, ops.FfmpegResult) and answer.exit_code == 0
 
 
 async def test_a_program_that_the_system_kills_is_told_as_such(film: bytes, tmp_path: Path) -> None:

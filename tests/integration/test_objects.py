@@ -4,9 +4,8 @@ import asyncio
 import contextlib
 import io
 import os
-import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,7 +16,7 @@ from yarl import URL
 from rota.errors import ObjectError, ObjectNotFound
 from rota.objects.io.s3 import S3ObjectStore, S3Settings
 from rota.objects.store import ObjectStore
-from tests.integration.object_stands import S3Server, folder_store, raw_server
+from tests.integration.object_stands import S3Server, folder_store, raw_server, small_disk
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -275,18 +274,3 @@ async def test_what_nobody_waits_for_is_removed_from_a_folder_a_day_later(tmp_pa
     async with folder_store(tmp_path / "store") as store:
         assert [path.name for path in incoming.iterdir()] == ["new"]
         assert [key async for key in store.keys("")] == ["runner-staging/1/1", "runner-stagings/x", "x"]
-
-
-@contextlib.contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """A disk of two MiB; it takes root."""
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)

@@ -24,7 +24,7 @@ from rota.runners import ops
 from rota.runners.argv import Compiled, compile_argv
 from rota.runners.failures import OpFailure
 from rota.runners.ffmpeg_report import Complaints, expected_s
-from rota.runners.io.disk import used_bytes
+from rota.runners.io.disk import is_full, used_bytes
 from rota.runners.io.session_folder import SessionFolder
 from rota.runners.io.session_paths import NewFile, make_folders, open_to_read, size_of
 from rota.runners.io.tool_run import ToolRunner
@@ -207,6 +207,9 @@ class MediaSession:
                 bytes_left=self._bytes_left, stdout=reported, stderr=said.take,
             )  # fmt: skip
             good = end.exit_code == 0
+            if not good and await asyncio.to_thread(is_full, self._folder):
+                # Before what it has begun is removed, which makes room again.
+                raise OpFailure(OpCode.DISK_FULL, "The runner's disk is full.", retryable=True)
         finally:
             if not good:
                 # What a failed run has begun is never taken for its output.

@@ -1,9 +1,9 @@
 """Judges what a runner has published, and promotes it by copy, or removes it. Runs where the platform runs.
 
 The staged object is copied first to a key that no URL of a runner's has ever named, and that no other judgement has,
-and that copy is what is measured, hashed, probed and promoted. So a late upload through a URL that is still good changes
-nothing that was judged, and nothing that was delivered. What a runner has said of its output is a hint: if it does not
-fit, something is wrong.
+and that copy is what is measured, hashed, probed and promoted. So a late upload through a URL that is still good
+changes nothing that was judged, and nothing that was delivered. What a runner has said of its output is a hint: if it
+does not fit, something is wrong.
 
 Spec: runners, "Presigned URLs and object storage".
 """
