@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -233,6 +234,46 @@ async def test_tls_that_cannot_be_trusted_is_told_without_the_url(stand: Stand, 
             assert isinstance(answer, OpError) and word in answer.message, answer
             assert "127.0.0.1" not in answer.message
         server.close()
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "127.1.2.3", "localhost", "LocalHost", "x.localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0",
+     "[::]", "169.254.169.254", "[fe80::1%25lo]"],
+)  # fmt: skip
+async def test_a_gateway_elsewhere_sends_no_runner_to_what_listens_beside_it(tmp_path: Path, host: str) -> None:
+    """An address of the runner's own machine: its owner's other programs, or a cloud's word on the machine."""
+    (tmp_path / "film").write_bytes(b"x")
+    asked: list[bytes] = []
+
+    async def listens(head: bytes, _reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        asked.append(head)
+
+    async with (
+        stand_of(tmp_path, near=False, plain=True, gateway="runner.example") as stand,
+        raw_server(listens) as here,
+    ):
+        port = here.rpartition(":")[2]
+        for scheme in ("http", "https"):
+            for answer in (
+                await stand.stage(f"{scheme}://{host}:{port}/admin"), await stand.publish(f"{scheme}://{host}:{port}/admin")
+            ):  # fmt: skip
+                assert isinstance(answer, OpError) and "own machine" in answer.message and not answer.retryable, answer
+    assert asked == []
+
+
+async def test_a_name_that_leads_here_is_no_way_around_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def leads_here(_self: object, host: str, port: int = 0, family: Any = None) -> list[Any]:
+        return [{"hostname": host, "host": "127.0.0.1", "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0}]
+
+    monkeypatch.setattr(aiohttp.ThreadedResolver, "resolve", leads_here)
+    server = raw_server(says(OK + b"Content-Length: 1\r\n\r\nx"))
+    async with stand_of(tmp_path, near=False, plain=True, gateway="runner.example") as stand, server as here:
+        port = here.rpartition(":")[2]
+        refused = await stand.stage(f"http://store.example:{port}/x")
+        assert isinstance(refused, OpError) and "own machine" in refused.message
+        # The gateway's own name is a store's, too: both may stand on this machine.
+        assert isinstance(await stand.stage(f"http://runner.example:{port}/x"), ops.Moved)
 
 
 HEADS = st.sampled_from(

@@ -11,12 +11,16 @@ from uuid import uuid4
 
 import aiohttp
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from yarl import URL
 
 from rota.errors import ObjectError, ObjectNotFound
+from rota.objects.io.folder import FolderStore
+from rota.objects.io.folder_server import FolderServer
 from rota.objects.io.s3 import S3ObjectStore, S3Settings
 from rota.objects.store import ObjectStore
-from tests.integration.object_stands import S3Server, folder_store, raw_server, small_disk
+from tests.integration.object_stands import S3Server, folder_store, raw_server, served, small_disk
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -141,6 +145,32 @@ async def test_S85_a_span_is_judged_once_and_by_its_own_length(tmp_path: Path, c
             assert answer.status == 200 and len(await answer.read()) == 3_000_000
         assert await status(client, "GET", url) == 403
         assert await status(client, "GET", week) == 200
+
+
+@pytest.mark.parametrize("expires_s", [0, -1, 604_801])
+async def test_a_url_is_good_for_a_second_to_a_week(store: ObjectStore, expires_s: int) -> None:
+    for mint in (store.mint_get, store.mint_put):
+        with pytest.raises(ObjectError, match="1 to 604,800 seconds"):
+            await mint("x", expires_s=expires_s)
+    assert "604800" in await store.mint_get("x", expires_s=604_800)
+
+
+async def test_an_upload_that_stands_still_is_given_up(tmp_path: Path) -> None:
+    app = Starlette()
+    async with served(app) as address:
+        store = FolderStore(tmp_path / "store", base_url=f"{address}/objects")
+        app.routes.append(Mount("/objects", FolderServer(store, stall_s=0.2).app()))
+        url = URL(await store.mint_put("still/x"), encoded=True)
+        reader, writer = await asyncio.open_connection("127.0.0.1", url.port)
+        writer.write(
+            f"PUT {url.raw_path_qs} HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+            "Content-Length: 900\r\n\r\nhalf".encode()
+        )
+        async with asyncio.timeout(30):
+            answer = await reader.readuntil(b"</Error>")
+        writer.close()
+        assert b" 408 " in answer and b"RequestTimeout" in answer
+        assert await store.head("still/x") is None and not list((tmp_path / "store" / "incoming").iterdir())
 
 
 @pytest.mark.parametrize(("ahead_s", "code"), [(2, None), (300, None), (1200, "RequestTimeTooSkewed")])

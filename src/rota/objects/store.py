@@ -14,7 +14,19 @@ from rota.errors import ObjectError
 GET_S: Final = 15 * 60
 PUT_S: Final = 30 * 60
 """How long the URLs of the protocol are good for."""
+EXPIRES_S_MAX: Final = 7 * 24 * 3600
+"""As S3."""
 CONTENT_TYPE: Final = "application/octet-stream"
+
+
+def check_expires_s(expires_s: int) -> int:
+    """How long a URL is good for, if that is 1 to `EXPIRES_S_MAX`.
+
+    Raises: ObjectError.
+    """
+    if not 1 <= expires_s <= EXPIRES_S_MAX:
+        raise ObjectError(f"A URL is good for 1 to {EXPIRES_S_MAX:,} seconds, not {expires_s:,}.")
+    return expires_s
 
 
 _CONTENT_TYPE: Final = re.compile(r"(?=.{1,200}\Z)[!-~]+(?: [!-~]+)*")

@@ -19,8 +19,8 @@ from urllib.parse import quote, unquote
 
 from rota.errors import ObjectError, ObjectNotFound
 from rota.objects.keys import STAGING, VERIFYING, check_key
-from rota.objects.signing import EXPIRES_S_MAX, Grant, signed_url
-from rota.objects.store import CONTENT_TYPE, GET_S, PUT_S, Head, check_content_type
+from rota.objects.signing import Grant, signed_url
+from rota.objects.store import CONTENT_TYPE, GET_S, PUT_S, Head, check_content_type, check_expires_s
 
 CHUNK_BYTES: Final = 1024 * 1024
 SECRET_BYTES: Final = 32
@@ -145,9 +145,7 @@ class FolderStore:
         """There is nothing to let go of."""
 
     def _minted(self, method: str, key: str, expires_s: int, content_type: str) -> str:
-        if not 1 <= expires_s <= EXPIRES_S_MAX:
-            raise ObjectError(f"A URL is good for 1 to {EXPIRES_S_MAX:,} seconds, not {expires_s:,}.")
-        grant = Grant(method, check_key(key), int(self.clock()), expires_s, content_type)
+        grant = Grant(method, check_key(key), int(self.clock()), check_expires_s(expires_s), content_type)
         return signed_url(self._base_url, self.secret, grant)
 
     def _path(self, key: str) -> Path:

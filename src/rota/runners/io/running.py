@@ -16,7 +16,7 @@ from rota.errors import SettingsError
 from rota.io.memory import memory_bytes
 from rota.io.scratch import Scratch
 from rota.runners.agent import Agent
-from rota.runners.dial import Gateway, parse_gateway
+from rota.runners.dial import Gateway, is_here, parse_gateway
 from rota.runners.io import proof
 from rota.runners.io.agent_client import Runner, Shown
 from rota.runners.io.disk import MIB, Room
@@ -109,7 +109,8 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown
     """
     ring = RingLog(state_folder(settings) / "log")
     tls = trusted(settings.runner_ca)
-    transfers = Transfers(TransferSettings(tls=tls, plain=settings.runner_tls == "development"))
+    develops, gateway = settings.runner_tls == "development", is_who.gateway.host
+    transfers = Transfers(TransferSettings(tls=tls, plain=develops, near=develops or is_here(gateway), gateway=gateway))
     tools = None
     if ability.tools and ability.isolation:
         tools = ToolRunner(ability.tools, ability.isolation, memory_bytes_max=_memory_bytes_of_one(settings))

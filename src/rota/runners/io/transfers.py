@@ -18,8 +18,10 @@ from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from rota.runners.dial import is_here, is_near
 from rota.runners.failures import OpFailure
 from rota.runners.io.trust import proxy_to
 from rota.runners.messages import OpCode
@@ -31,6 +33,7 @@ PIECE_BYTES: Final = 256 * 1024
 CONNECT_S: Final = 30.0
 STALL_S: Final = 120.0
 """No byte for this long: the other end is taken to be gone. An op's own timeout bounds what is merely slow."""
+NEAR: Final = "The URL of the object leads to the runner's own machine, and its gateway is elsewhere."
 ERROR_BYTES_MAX: Final = 16 * 1024
 """What is read of a store's answer to find its code."""
 
@@ -52,12 +55,17 @@ class TransferSettings:
         tls: whom it trusts; None: whom the system trusts.
         proxy: the address of an HTTP proxy; None: the one of the system or the environment, if there is one.
         plain: also without TLS beyond this machine, for development.
+        near: also to this machine itself. A gateway elsewhere has no store here, and whatever else listens here is none
+            of its business.
+        gateway: the name that the gateway is dialled by, which is a store's, too, wherever it leads.
         connect_s, stall_s: patience with a connection that does not come up, and with one that is silent.
     """
 
     tls: ssl.SSLContext | None = None
     proxy: str | None = None
     plain: bool = False
+    near: bool = True
+    gateway: str = ""
     connect_s: float = CONNECT_S
     stall_s: float = STALL_S
 
@@ -68,6 +76,7 @@ class Transfers:
     def __init__(self, settings: TransferSettings | None = None) -> None:
         self._settings = settings if settings is not None else TransferSettings()
         self._session: aiohttp.ClientSession | None = None
+        self._names = _Names({self._settings.gateway})
 
     async def get(
         self, url: str, write: Callable[[bytes], None], *, bytes_max: int, too_large: OpFailure, moved: OnBytes
@@ -106,7 +115,7 @@ class Transfers:
 
         try:
             await self._while_it_moves(read(), lambda: count)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, _NearError) as error:
             raise _broken(error, OpCode.STAGE_FAILED) from None
         return Moved(bytes=count, sha256=digest.hexdigest())
 
@@ -153,7 +162,7 @@ class Transfers:
 
         try:
             await self._while_it_moves(write(), lambda: sent)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, _NearError) as error:
             if sent < size and _caused_by(error, short):
                 raise short from None
             raise _broken(error, OpCode.PUBLISH_FAILED) from None
@@ -184,16 +193,21 @@ class Transfers:
                 await asyncio.wait({task})
 
     def _proxy(self, url: str) -> str | None:
-        if self._settings.proxy is not None:
-            return self._settings.proxy
         parts = urlsplit(url)
-        return proxy_to(parts.hostname or "", tls=parts.scheme == "https")
+        proxy = self._settings.proxy or proxy_to(parts.hostname or "", tls=parts.scheme == "https")
+        if proxy is not None:
+            # It is looked up here, and may stand here; what is behind it is looked up there.
+            self._names.trusted.add(urlsplit(proxy).hostname or "")
+        return proxy
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
             settings = self._settings
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=True if settings.tls is None else settings.tls),
+                connector=aiohttp.TCPConnector(
+                    ssl=True if settings.tls is None else settings.tls,
+                    resolver=None if settings.near else self._names,
+                ),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_s, sock_read=settings.stall_s),
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -202,6 +216,30 @@ class Transfers:
                 trust_env=False,  # a .netrc would add an account to what the URL alone allows
             )
         return self._session
+
+
+class _NearError(Exception):
+    """A name leads to this machine."""
+
+
+class _Names(AbstractResolver):
+    """Names are looked up, and what leads to this machine leads nowhere, except for those that are trusted."""
+
+    def __init__(self, trusted: set[str]) -> None:
+        self.trusted = trusted
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await aiohttp.ThreadedResolver().resolve(host, port, family)
+        if host not in self.trusted:
+            found = [place for place in found if not is_near(place["host"])]
+            if not found:
+                raise _NearError
+        return found
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
 
 
 def _take(chunk: bytes, update: Callable[[bytes], None], write: Callable[[bytes], None]) -> None:
@@ -228,7 +266,9 @@ def _address(url: str, settings: TransferSettings, code: str) -> URL:
         raise OpFailure(code, "The URL of the object is no URL.") from None
     if parts.scheme not in ("https", "http") or not host or parts.username is not None:
         raise OpFailure(code, "The URL of the object is not one of https with a host and no account.")
-    if parts.scheme == "http" and not settings.plain and host not in ("127.0.0.1", "::1", "localhost"):
+    if not settings.near and host != settings.gateway and is_near(host):
+        raise OpFailure(code, NEAR)
+    if parts.scheme == "http" and not settings.plain and not is_here(host):
         raise OpFailure(code, "The URL of the object is not https, and this runner is not in development.")
     return address
 
@@ -256,6 +296,8 @@ async def _refused(answer: aiohttp.ClientResponse, code: str) -> OpFailure:
 def _broken(error: Exception, code: str) -> OpFailure:
     """What a failed transfer is: by its kind, because the texts of libraries may quote the URL."""
     match error:
+        case _NearError():
+            return OpFailure(code, NEAR)
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError() | aiohttp.ClientSSLError():
             return OpFailure(code, "The object store's certificate is not trusted here. See runner_ca.")
         case aiohttp.ClientConnectorError():
