@@ -5,12 +5,13 @@ import re
 
 from rota.errors import ArgvNotAllowed
 from rota.runners.argv.commandline import Given
-from rota.runners.argv.files import Touched
+from rota.runners.argv.files import Touched, wildcard
 from rota.runners.argv.formats import MUXER_OF_EXTENSION, MUXERS, STILL_EXTENSIONS, extension
 from rota.runners.argv.inputs import PROTOCOLS
 from rota.runners.argv.tee import inside_format, tee_outputs
 
 _SPECIAL = frozenset({"hls", "dash", "segment", "stream_segment", "ssegment", "image2"})
+_ENCRYPTED = ("-protocol_whitelist", "crypto,file,pipe")
 _NUMBERED = re.compile(r"%0?\d*d")
 _CONVERSION = re.compile(r"%(?:0?\d*d|[YmdHMSjyFTs]|v|%)")
 _DASH_FIELD = re.compile(r"\$(?:RepresentationID|Number|Bandwidth|Time|ext|SubNumber)?(?:%0?\d*d)?\$")
@@ -32,14 +33,18 @@ def pinned_output(name: str, *, argument: str, options: tuple[Given, ...], touch
         ArgvNotAllowed: It is no file of the session, or its format is not allowed.
     """
     wanted = [given.value for given in options if given.rule.value == "format"]
-    muxer = _muxer(name, wanted[-1] if wanted else None, argument)
+    # A target such as pal-dvd says the format too.
+    targets = [(given.value or "").rpartition("-")[2].rstrip("50") for given in options if given.rule.value == "target"]
+    muxer = _muxer(name, (wanted or targets or [None])[-1], argument)
     if muxer == "tee":
         return [*PROTOCOLS, "-f", "tee"], tee_outputs(name, argument=argument, touched=touched)
     if name == "-":
         if muxer != "null":
             raise ArgvNotAllowed(argument, "standard output is no part of an op's result; '-' stands with -f null only")
         return [*PROTOCOLS, "-f", "null"], "-"
-    pins = [*PROTOCOLS, "-f", muxer]
+    # Its segments are written through the protocol crypto, which the muxer itself puts before their names.
+    encrypted = muxer == "hls" and any(given.name == "hls_key_info_file" for given in options)
+    pins = [*(_ENCRYPTED if encrypted else PROTOCOLS), "-f", muxer]
     if muxer in {"segment", "stream_segment", "ssegment"}:
         inside = next((given.value for given in reversed(options) if given.name == "segment_format"), None)
         if inside is None and extension(name) not in MUXER_OF_EXTENSION:
@@ -85,8 +90,7 @@ def written_pattern(name: str, *, argument: str, touched: Touched) -> str:
     if "%T" in last:
         raise ArgvNotAllowed(argument, "%T makes colons, which are not allowed in names")
     pieces = re.split(r"%(?:0?\d*d|[YmdHMSjyFTs]|v|%)|\$(?:\w*)(?:%0?\d*d)?\$", last)
-    expression = ".*".join(re.escape(piece) for piece in pieces)
-    return touched.write_pattern(argument, name, expression)
+    return touched.write_pattern(argument, name, wildcard(pieces))
 
 
 def beside(name: str, output: str, *, argument: str, touched: Touched) -> str:
