@@ -20,10 +20,11 @@ from rota.runners.argv.files import SessionFiles, Touched
 from rota.runners.argv.filters import compile_graph
 from rota.runners.argv.inputs import pinned_input
 from rota.runners.argv.options import INFORMATION
-from rota.runners.argv.outputs import beside, pinned_output, written_pattern
+from rota.runners.argv.outputs import pinned_output
 from rota.runners.argv.probe import compile_ffprobe
 from rota.runners.argv.tee import inside_format
 from rota.runners.argv.values import check_value
+from rota.runners.argv.written import beside, written_pattern
 
 Tool = Literal["ffmpeg", "ffprobe"]
 
