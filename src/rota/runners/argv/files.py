@@ -27,7 +27,7 @@ LINKS_MAX = 8
 READS_MAX = 20_000
 """Files that one command may read: twice the longest list, and a bound on what judging it costs."""
 
-TEXTS_CHARACTERS_MAX = 4 * TEXT_BYTES_MAX
+TEXTS_CHARACTERS_MAX = 2 * TEXT_BYTES_MAX
 """What is read of lists, graphs and subtitles for one command: a file may be named many times."""
 
 
@@ -132,7 +132,7 @@ class Touched:
             ArgvNotAllowed: It is unknown, no UTF-8, or too long.
         """
         text = self.files.text(path)
-        if text is None:
+        if text is None or any("\ud800" <= character <= "\udfff" for character in text):
             raise ArgvNotAllowed(argument, f"{_short(path)} is no UTF-8 text of at most a MiB")
         self._characters += len(text)
         if self._characters > TEXTS_CHARACTERS_MAX:

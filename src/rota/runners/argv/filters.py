@@ -17,8 +17,9 @@ from rota.runners.argv.files import Touched
 from rota.runners.argv.formats import DEMUXER_NAMES, DEMUXERS, PROBED, STILL_EXTENSIONS, extension
 from rota.runners.argv.graph import Filter, Graph, Option, emit, parse
 from rota.runners.argv.sniff import check_subtitles, demuxer_of
+from rota.runners.argv.values import check_value
 
-Role = Literal["read", "image", "media", "subtitles", "folder", "write", "font", "commands", "refuse"]
+Role = Literal["read", "image", "media", "subtitles", "folder", "write", "font", "charset", "commands", "refuse"]
 
 
 def _paragraphs(table: str) -> Mapping[str, frozenset[str]]:
@@ -34,7 +35,7 @@ GENERIC = frozenset({"enable", "threads"})
 ROLES: Mapping[str, Mapping[str, Role]] = {
     "movie": {"filename": "media", "format_opts": "refuse"},
     "amovie": {"filename": "media", "format_opts": "refuse"},
-    "subtitles": {"filename": "subtitles", "fontsdir": "folder"},
+    "subtitles": {"filename": "subtitles", "fontsdir": "folder", "charenc": "charset"},
     "ass": {"filename": "subtitles", "fontsdir": "folder"},
     "drawtext": {"fontfile": "read", "textfile": "read", "font": "font"},
     "lut3d": {"file": "read"},
@@ -197,14 +198,16 @@ def _with_names(each: Filter, where: str) -> list[tuple[str, str]]:
     places = _PLACES[each.name].split()
     aliases = _ALIASES.get(each.name, {})
     found: list[tuple[str, str]] = []
+    known: set[str] = set()
     for index, option in enumerate(each.options):
         if option.key is None and index >= len(places):
             raise ArgvNotAllowed(where, f"the value {option.value[:40]!r} needs the name of its option")
         key = places[index] if option.key is None else aliases.get(option.key, option.key)
-        if key in {name for name, _ in found} and key in ROLES[each.name]:
+        if key in known and key in ROLES[each.name]:
             raise ArgvNotAllowed(where, f"the option {key} is given twice")
+        known.add(key)
         found.append((key, option.value))
-    if {"commands", "filename"} <= {key for key, _ in found}:
+    if {"commands", "filename"} <= known:
         raise ArgvNotAllowed(where, "give commands or a file of them")
     return found
 
@@ -250,6 +253,10 @@ def _font(where: str, value: str, touched: Touched) -> str:
     return value
 
 
+def _charset(where: str, value: str, touched: Touched) -> str:
+    return check_value("charset", value, argument=where)
+
+
 def _refuse(where: str, value: str, touched: Touched) -> str:
     raise ArgvNotAllowed(where, "this option is not allowed")
 
@@ -281,6 +288,7 @@ _JUDGES: Mapping[Role, Callable[[str, str, Touched], str | None]] = {
     "folder": _folder,
     "write": _write,
     "font": _font,
+    "charset": _charset,
     "commands": _commands,
     "refuse": _refuse,
 }
