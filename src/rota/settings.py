@@ -100,6 +100,7 @@ class Settings:
         runner_quota_mib: what the files of all its sessions may take together.
         runner_floor_mib: with less free disk than this it takes no work.
         runner_output_mib: the largest object that it publishes.
+        runner_memory_mib: what one ffmpeg may take; else its part of three quarters of what there is.
         runner_fontset: the version of the fonts that it has for overlays.
     """
 
@@ -168,6 +169,7 @@ class Settings:
     runner_quota_mib: int = 20_480
     runner_floor_mib: int = 1024
     runner_output_mib: int = 4096
+    runner_memory_mib: int | None = None
     runner_fontset: str = "0"
 
     def require_dsn(self) -> str:
@@ -312,6 +314,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "runner_quota_mib": _whole(1, 1_000_000_000),
     "runner_floor_mib": _whole(0, 1_000_000_000),
     "runner_output_mib": _whole(1, 1_000_000),
+    "runner_memory_mib": _whole(64, 100_000_000),
     "runner_fontset": _text,
 }
 
