@@ -52,7 +52,8 @@ def test_a_thread_that_goes_on_under_a_lease_that_is_anothers_ends_with_its_proc
         jobs.until_step(each, MOVE)
     jobs.conn.execute("UPDATE rota.open_jobs SET lease_until = now() - interval '1 second' WHERE id = %s", (job,))
     assert worker.wait() == 70
-    assert (jobs[job].state, jobs.tries(job)) == ("failed", ["lost"])
+    # The sweep says the one, and the last words the other: who comes first.
+    assert (jobs[job].state, jobs.tries(job)) in [("failed", ["lost"]), ("failed", ["fenced"])]
     assert (jobs[other].state, jobs[other].tries, jobs.tries(other)) == ("queued", 0, ["given_back"])
 
 
