@@ -66,7 +66,7 @@ def test_a_process_that_stands_still_before_its_end_runs_nothing_that_it_gave_ba
     for other in others:
         jobs.until_step(other, MOVE)
     child = jobs.steps(others[2])[0].pid
-    job = jobs.add("plain", max_tries=1, progress=False, deaf=True)
+    job = jobs.add("deaf")
     until(lambda: stands_still(first.pid), what=first.tail)
     paused_ns = now_ns()
     until(lambda: not alive(child) or stands_still(child), what="what ran in a child process does not go on")
