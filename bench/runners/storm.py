@@ -1,0 +1,198 @@
+"""Many runners on one gateway: what each takes of its memory and of its time, and what happens when all of them lose
+their connections at once, or the gateway is killed.
+
+The gateway, a server of bare websockets and the runners are processes of their own, so that the memory of one is not
+that of another.
+"""
+
+import asyncio
+import base64
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+from uuid import uuid4
+
+import asyncpg
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from bench.machine import Bystanders
+from bench.report import Sample
+from bench.runners.children import Child, NotMeasured, child, until
+from bench.runners.crowd import LEASE_S
+from bench.runners.host import TOKEN
+from rota.io.migrate import up
+from rota.io.postgres import Database, Target
+from rota.runners.io.devices import Devices
+from rota.runners.io.gateway_client import GatewayClient
+
+CROWDS: Final = 2
+"""Processes of runners: one loop cannot sign thousands of hellos as fast as a gateway reads them."""
+COME_PER_S: Final = 180
+"""How many connect in a second where nothing hurries: below what a gateway lets in."""
+WAIT_S: Final = 120.0
+ORG: Final = "bench"
+
+
+async def memory(bystanders: Bystanders, dsn: str, *, runners: int, beat_s: float) -> list[Sample]:
+    """Idle runners, and as many bare websockets: bytes of each, and the heartbeats' cost."""
+    since = bystanders.reading()
+    async with child("bare", {}) as server:
+        before = await server.ask()
+        async with crowds(server.says["port"], runners, None, beat_s) as made:
+            await _all_come(made, [server], runners)
+            bare = ((await server.ask())["rss_bytes"] - before["rss_bytes"]) / runners
+    credential, key = await prepare(dsn, runners)
+    async with child("gateway", {"dsn": dsn, "instance": "idle"}) as server:
+        before = await server.ask()
+        async with crowds(server.says["port"], runners, (credential, key), beat_s) as made:
+            await _all_come(made, [server], runners)
+            beats, cpu_s, seconds, worst_s = await _beats(made, server, beat_s)
+            rota = ((await server.ask())["rss_bytes"] - before["rss_bytes"]) / runners
+    share = bystanders.share(since)
+    if beats < 0.99 * runners * seconds / beat_s - runners / 100:
+        raise NotMeasured(f"only {beats} heartbeats of {runners} runners were answered in {seconds:.1f} s")
+    return [
+        Sample("memory.rota", rota / 1024, share), Sample("memory.bare", bare / 1024, share),
+        Sample("beats.cpu", 1000 * cpu_s / seconds, share), Sample("beats.worst", 1000 * worst_s, share),
+    ]  # fmt: skip
+
+
+async def _beats(made: Sequence[Child], server: Child, beat_s: float) -> tuple[int, float, float, float]:
+    for one in made:
+        await one.ask("forget")
+    before, begun = await server.ask(), time.perf_counter()
+    await asyncio.sleep(beat_s)
+    after, seconds = await server.ask(), time.perf_counter() - begun
+    facts = [await one.ask() for one in made]
+    return (
+        sum(one["answered"] for one in facts),
+        after["cpu_s"] - before["cpu_s"],
+        seconds,
+        max(one["worst_beat_s"] for one in facts),
+    )
+
+
+async def storm(bystanders: Bystanders, dsn: str, *, runners: int, jobs: int, killed: bool) -> list[Sample]:
+    """All lines are cut at once, or the gateway is killed and another one starts in its place.
+
+    Args:
+        bystanders: who else uses the machine.
+        dsn: an empty database.
+        runners: how many.
+        jobs: how many of them hold a running job meanwhile.
+        killed: whether the gateway is killed.
+
+    Raises: NotMeasured if not all came back.
+    """
+    since, kind = bystanders.reading(), "kill" if killed else "cut"
+    credential, key = await prepare(dsn, runners)
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(child("gateway", {"dsn": dsn, "instance": "before"}))
+        port = server.says["port"]
+        made = await stack.enter_async_context(crowds(port, runners, (credential, key), LEASE_S / 3))
+        await _all_come(made, [server], runners)
+        await _create(port, jobs)
+        await until("dealing jobs", lambda found: _sum(found, "held") == jobs, made, within_s=WAIT_S)
+        for one in made:
+            await one.ask("forget")
+        await server.ask()
+        begun = time.time()
+        if killed:
+            await server.kill()
+            server = await stack.enter_async_context(child("gateway", {"dsn": dsn, "instance": "after", "port": port}))
+        else:
+            await asyncio.gather(*(one.ask("cut") for one in made))
+        await asyncio.sleep(1.0)
+        await until("reconnecting", lambda found: _sum(found, "connected") == runners, made, within_s=WAIT_S)
+        facts, loop = [await one.ask() for one in made], await server.ask()
+        lost = _sum(facts, "lost") + await _lost_in_database(dsn, jobs)
+    share = bystanders.share(since)
+    return [
+        Sample(f"{kind}.lost", lost, share),
+        Sample(f"{kind}.seconds", max(one["connected_at"] for one in facts) - begun, share),
+        Sample(f"{kind}.lag", 1000 * loop["lag_max_s"], share),
+        Sample(f"{kind}.lag_p99", 1000 * loop["lag_p99_s"], share),
+        Sample(f"{kind}.refused", _sum(facts, "refused") / runners, share),
+    ]
+
+
+async def prepare(dsn: str, runners: int) -> tuple[str, str]:
+    """A schema with devices, all of the same key. Returns: the pool's credential and the key."""
+    await up(Target(dsn))
+    database = Database(Target(dsn))
+    await database.start()
+    try:
+        credential = await Devices(database).new_credential()
+    finally:
+        await database.stop()
+    key = Ed25519PrivateKey.generate()
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(
+            "INSERT INTO rota.runner_devices (device_id, org_id, name, public_key, created_at) "
+            "SELECT 'device-' || n, $1, 'of the bench', $2, now() FROM generate_series(0, $3::int) AS n",
+            ORG, key.public_key().public_bytes_raw(), runners,
+        )  # fmt: skip
+        await connection.execute("ANALYZE rota.runner_devices")
+    finally:
+        await connection.close()
+    return credential, base64.b64encode(key.private_bytes_raw()).decode()
+
+
+@asynccontextmanager
+async def crowds(port: int, runners: int, secrets: tuple[str, str] | None, beat_s: float) -> AsyncIterator[list[Child]]:
+    """The runners in their processes; they do not come before they are asked to. Without secrets they are bare."""
+    credential, key = secrets or ("", base64.b64encode(os.urandom(32)).decode())
+    async with AsyncExitStack() as stack:
+        made = []
+        for number in range(CROWDS):
+            first, end = runners * number // CROWDS, runners * (number + 1) // CROWDS
+            told = {
+                "port": port, "first": first, "runners": end - first, "key": key, "credential": credential,
+                "beat_s": beat_s,
+            }  # fmt: skip
+            part = {"crowd": told, "seed": number, "within_s": runners / COME_PER_S}
+            made.append(await stack.enter_async_context(child("crowd", part)))
+        yield made
+
+
+async def _all_come(made: Sequence[Child], servers: list[Child], runners: int) -> None:
+    for one in made:
+        await one.ask("come")
+    within_s = WAIT_S + runners / COME_PER_S
+    await until("connecting", lambda found: _sum(found, "connected") == runners, servers, within_s=within_s)
+    await until("greeting", lambda found: _sum(found, "connected") == runners, list(made), within_s=within_s)
+
+
+async def _create(port: int, jobs: int) -> None:
+    client, gate = GatewayClient(f"http://127.0.0.1:{port}", token=TOKEN), asyncio.Semaphore(16)
+
+    async def one(number: int) -> None:
+        body = {
+            "target": "CloudPool" if number % 2 else "OrgRunner", "orgId": ORG, "jobType": "video.compile",
+            "executionId": str(uuid4()), "timeoutSec": 3600,
+        }  # fmt: skip
+        async with gate:
+            await client.create(body)
+
+    try:
+        await asyncio.gather(*map(one, range(jobs)))
+    finally:
+        await client.close()
+
+
+async def _lost_in_database(dsn: str, jobs: int) -> int:
+    connection = await asyncpg.connect(dsn)
+    try:
+        held: int = await connection.fetchval(
+            "SELECT count(*) FROM rota.open_jobs WHERE state = 'leased' AND lease_epoch = 1 AND lease_until > now()"
+        )
+    finally:
+        await connection.close()
+    return jobs - held
+
+
+def _sum(found: Sequence[dict[str, Any]], name: str) -> int:
+    return sum(one[name] for one in found)
