@@ -47,7 +47,8 @@ class Child:
 async def child(role: str, told: dict[str, Any]) -> AsyncIterator[Child]:
     """Starts one; it has ended afterwards."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.runners.host", role, json.dumps(told), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        sys.executable, "-m", "bench.runners.host", role, json.dumps(told),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     made = Child(role, process)
     try:
@@ -57,7 +58,9 @@ async def child(role: str, told: dict[str, Any]) -> AsyncIterator[Child]:
         await made.kill()
 
 
-async def until(what: str, good: Callable[[list[dict[str, Any]]], bool], children: list[Child], *, within_s: float) -> None:
+async def until(
+    what: str, good: Callable[[list[dict[str, Any]]], bool], children: list[Child], *, within_s: float
+) -> None:
     """Asks all of them again and again until their answers are good.
 
     Raises: NotMeasured if they are not in time.

@@ -153,7 +153,7 @@ class Settings:
     gateway_org_slots: int | None = None
     gateway_buffer_slots: int = 0
     gateway_min_agent: str | None = None
-    gateway_hellos_per_s: float = 200.0
+    gateway_hellos_per_s: float = 500.0
     runner_gateway: str | None = None
     runner_tls: Literal["required", "development"] = "required"
     runner_ca: str | None = None

@@ -169,7 +169,8 @@ async def test_a_storm_is_let_in_by_and_by(migrated_dsn: str) -> None:
             hints: list[int] = []
             for _ in range(3):
                 async with dialled(replica) as runner:
-                    code, _ = await runner.closed()  # before its hello is even looked at
+                    await runner.hello({"kind": "pool", "credential": "anything", "workerName": "w"})
+                    code, _ = await runner.closed()  # before what its hello shows is looked at
                     assert code == 4429
                     hints += [m["payload"]["retryAfterSec"] for m in runner.seen if m["type"] == "bye"]
             assert len(hints) == 3 and hints[0] >= 1 and hints == sorted(hints)

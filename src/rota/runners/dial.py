@@ -94,7 +94,9 @@ def parse_gateway(text: str, *, plain_allowed: bool = False) -> Gateway:
     return Gateway(host, port or _PORTS[tls], tls, path)
 
 
-def redial_wait_s(random: Random, failures: int, *, retry_after_s: float = 0.0, lease_left_s: float | None = None) -> float:
+def redial_wait_s(
+    random: Random, failures: int, *, retry_after_s: float = 0.0, lease_left_s: float | None = None
+) -> float:
     """How long to wait before the next try. Full jitter, so that many do not march in step.
 
     Args:

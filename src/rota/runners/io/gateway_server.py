@@ -1,8 +1,8 @@
 """The gateway on the network: `/v1/connect` for runners, the routes of the internal API, and pages for probes.
 
-Whoever connects is looked at cheaply first: the path, the subprotocol, the name that was dialled, and whether too many
-come at once. Only then may a hello cost a signature and a statement. Life is what comes in, bytes that make no frame
-yet included (S47); the pings of the websocket's own protocol play no part in it (S50).
+Whoever connects is looked at cheaply first: the path, the subprotocol, the name that was dialled; then the gateway sees
+whether too many come at once. Only then may a hello cost a signature and a statement. Life is what comes in, bytes that
+make no frame yet included (S47); the pings of the websocket's own protocol play no part in it (S50).
 
 Spec: runners, "Transport and envelope", "Connection handshake and authentication".
 """
@@ -28,7 +28,6 @@ from rota.runners.io.exchange import Exchange
 from rota.runners.io.figures import Figures
 from rota.runners.io.internal_api import InternalApi
 from rota.runners.messages import PAYLOAD_BYTES_MAX, READ_BYTES_MAX, SUBPROTOCOL, from_runner
-from rota.runners.ramp import Ramp
 
 CONNECTIONS_MAX: Final = 15_000
 """Connections at once: each takes a descriptor, and many systems allow 20,000."""
@@ -52,7 +51,6 @@ class GatewayServer:
         figures: what it tells Prometheus.
         place: where it listens.
         names: the host names that runners dial, in lower case.
-        hellos_per_s: how many may begin to connect in a second.
         metrics_token: what a scraper shows; None: the internal token.
         more: routes that are served beside its own, such as those of a folder of objects.
     """
@@ -65,7 +63,6 @@ class GatewayServer:
         place: Place,
         *,
         names: Collection[str],
-        hellos_per_s: float,
         metrics_token: str | None = None,
         more: Sequence[BaseRoute] = (),
     ) -> None:
@@ -73,7 +70,6 @@ class GatewayServer:
         self._api = api
         self._figures = figures
         self._names = frozenset(names)
-        self._ramp = Ramp(hellos_per_s)
         self._metrics_token = metrics_token
         self._more = more
         self._sessions: set[asyncio.Task[None]] = set()
@@ -134,8 +130,7 @@ class GatewayServer:
         assert task is not None, "a session is a task"
         self._sessions.add(task)
         try:
-            wait_s = self._ramp.admit(asyncio.get_running_loop().time())
-            await _Session(websocket, self.exchange).run(host, retry_after_s=wait_s)
+            await _Session(websocket, self.exchange).run(host)
         finally:
             self._sessions.discard(task)
 
@@ -159,11 +154,9 @@ class _Session:
             self._closing = code, reason
             self._outbox.close()
 
-    async def run(self, host: str, *, retry_after_s: float | None) -> None:
+    async def run(self, host: str) -> None:
         exchange = self._exchange
         number = exchange.join(self, host)
-        if retry_after_s is not None:
-            exchange.refuse(number, "too many runners connect at once; try again later", retry_after_s)
         protocol = self._websocket.scope["state"].get(_PROTOCOL)
         if protocol is not None:
             protocol.heard = lambda: self._heard(number)

@@ -90,7 +90,7 @@ class Replica:
         self._more = more
         self._names = names_of(settings)
         self._keys = keys_of(settings)
-        self._rules = Rules(instance, settings.gateway_min_agent)
+        self._rules = Rules(instance, settings.gateway_min_agent, settings.gateway_hellos_per_s)
         self._database = Database(target, size=DATABASE_SIZE)
         self._tasks: list[asyncio.Task[None]] = []
         self._told: set[Lease] = set()
@@ -123,8 +123,8 @@ class Replica:
         api = InternalApi(exchange, self._waiters, token=settings.gateway_token, buffer=settings.gateway_buffer_slots)
         place = Place(settings.gateway_host, settings.gateway_port, settings.gateway_cert, settings.gateway_cert_key)
         server = GatewayServer(
-            exchange, api, self._figures, place, names=self._names, hellos_per_s=settings.gateway_hellos_per_s,
-            metrics_token=settings.metrics_token, more=self._more,
+            exchange, api, self._figures, place, names=self._names, metrics_token=settings.metrics_token,
+            more=self._more,
         )  # fmt: skip
         await server.start()
         self._server = server
@@ -223,7 +223,7 @@ class Replica:
                 if lease not in self._told:
                     exchange.happened(events.CancelJob(str(lease.job_id), reason))
             self._told = set(found)
-        if any(view.free for view in registry.runners()):
+        if registry.any_free():
             for one in await exchange.store.demand():
                 self._demand(one)
 
