@@ -59,7 +59,7 @@ class Facts:
     Attributes:
         connected: runners that are welcomed now.
         held: jobs that they hold.
-        answered: heartbeats that were answered.
+        beats, answered: heartbeats, and answers to them.
         refused: times that one was told to come later.
         lost: jobs that a runner held and was told to stop.
         dials: connections that were begun.
@@ -70,6 +70,7 @@ class Facts:
 
     connected: int = 0
     held: int = 0
+    beats: int = 0
     answered: int = 0
     refused: int = 0
     lost: int = 0
@@ -162,6 +163,7 @@ class Runner:
         """Says that it lives, and what it holds."""
         if self.welcomed:
             self.beat_at = self._crowd.loop.time()
+            self._crowd.facts.beats += 1
             self._say("heartbeat", {"freeSlots": 1 - len(self.held), "running": self._running()})
 
     def _dialled(self, task: "asyncio.Task[Any]") -> None:

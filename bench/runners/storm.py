@@ -19,103 +19,94 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bench.machine import Bystanders
 from bench.report import Sample
-from bench.runners.children import Child, NotMeasured, child, until
-from bench.runners.crowd import LEASE_S
+from bench.runners.children import Child, child, until
 from bench.runners.host import TOKEN
 from rota.io.migrate import up
 from rota.io.postgres import Database, Target
 from rota.runners.io.devices import Devices
 from rota.runners.io.gateway_client import GatewayClient
+from rota.runners.messages import HEARTBEAT_S
 
 CROWDS: Final = 2
 """Processes of runners: one loop cannot sign thousands of hellos as fast as a gateway reads them."""
-COME_PER_S: Final = 180
+COME_PER_S: Final = 400
 """How many connect in a second where nothing hurries: below what a gateway lets in."""
+BEAT_S: Final = float(HEARTBEAT_S)
 WAIT_S: Final = 120.0
 ORG: Final = "bench"
 
 
-async def memory(bystanders: Bystanders, dsn: str, *, runners: int, beat_s: float) -> list[Sample]:
-    """Idle runners, and as many bare websockets: bytes of each, and the heartbeats' cost."""
+async def bare(bystanders: Bystanders, *, runners: int) -> list[Sample]:
+    """As many bare websockets on the same stack: KiB of each."""
     since = bystanders.reading()
     async with child("bare", {}) as server:
-        before = await server.ask()
-        async with crowds(server.says["port"], runners, None, beat_s) as made:
+        before = await server.ask("memory")
+        async with crowds(server.says["port"], runners, None, BEAT_S) as made:
             await _all_come(made, [server], runners)
-            bare = ((await server.ask())["rss_bytes"] - before["rss_bytes"]) / runners
-    credential, key = await prepare(dsn, runners)
-    async with child("gateway", {"dsn": dsn, "instance": "idle"}) as server:
-        before = await server.ask()
-        async with crowds(server.says["port"], runners, (credential, key), beat_s) as made:
-            await _all_come(made, [server], runners)
-            beats, cpu_s, seconds, worst_s = await _beats(made, server, beat_s)
-            rota = ((await server.ask())["rss_bytes"] - before["rss_bytes"]) / runners
-    share = bystanders.share(since)
-    if beats < 0.99 * runners * seconds / beat_s - runners / 100:
-        raise NotMeasured(f"only {beats} heartbeats of {runners} runners were answered in {seconds:.1f} s")
-    return [
-        Sample("memory.rota", rota / 1024, share), Sample("memory.bare", bare / 1024, share),
-        Sample("beats.cpu", 1000 * cpu_s / seconds, share), Sample("beats.worst", 1000 * worst_s, share),
-    ]  # fmt: skip
+            taken = (await server.ask("memory"))["rss_bytes"] - before["rss_bytes"]
+    return [Sample("memory.bare", taken / runners / 1024, bystanders.share(since))]
 
 
-async def _beats(made: Sequence[Child], server: Child, beat_s: float) -> tuple[int, float, float, float]:
-    for one in made:
-        await one.ask("forget")
-    before, begun = await server.ask(), time.perf_counter()
-    await asyncio.sleep(beat_s)
-    after, seconds = await server.ask(), time.perf_counter() - begun
-    facts = [await one.ask() for one in made]
-    return (
-        sum(one["answered"] for one in facts),
-        after["cpu_s"] - before["cpu_s"],
-        seconds,
-        max(one["worst_beat_s"] for one in facts),
-    )
-
-
-async def storm(bystanders: Bystanders, dsn: str, *, runners: int, jobs: int, killed: bool) -> list[Sample]:
-    """All lines are cut at once, or the gateway is killed and another one starts in its place.
+async def gateway(bystanders: Bystanders, dsn: str, *, runners: int, jobs: int, idle_s: float) -> list[Sample]:
+    """One gateway with all runners: first idle, then with their lines cut at once, then killed and started anew.
 
     Args:
         bystanders: who else uses the machine.
         dsn: an empty database.
         runners: how many.
-        jobs: how many of them hold a running job meanwhile.
-        killed: whether the gateway is killed.
+        jobs: how many of them hold a running job while the storms come.
+        idle_s: how long the heartbeats are looked at.
 
-    Raises: NotMeasured if not all came back.
+    Raises: NotMeasured if one of these does not come to its end.
     """
-    since, kind = bystanders.reading(), "kill" if killed else "cut"
-    credential, key = await prepare(dsn, runners)
+    secrets = await prepare(dsn, runners)
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(child("gateway", {"dsn": dsn, "instance": "before"}))
-        port = server.says["port"]
-        made = await stack.enter_async_context(crowds(port, runners, (credential, key), LEASE_S / 3))
+        since = bystanders.reading()
+        server = await stack.enter_async_context(child("gateway", {"dsn": dsn, "instance": "first"}))
+        port, before = server.says["port"], await server.ask("memory")
+        made = await stack.enter_async_context(crowds(port, runners, secrets, BEAT_S))
         await _all_come(made, [server], runners)
+        beats = await _beats(made, server, idle_s)
+        taken = (await server.ask("memory"))["rss_bytes"] - before["rss_bytes"]
+        share = bystanders.share(since)
+        samples = [Sample("memory.rota", taken / runners / 1024, share)]
+        samples += [Sample(key, value, share) for key, value in beats.items()]
         await _create(port, jobs)
         await until("dealing jobs", lambda found: _sum(found, "held") == jobs, made, within_s=WAIT_S)
-        for one in made:
-            await one.ask("forget")
-        await server.ask()
-        begun = time.time()
-        if killed:
-            await server.kill()
-            server = await stack.enter_async_context(child("gateway", {"dsn": dsn, "instance": "after", "port": port}))
-        else:
-            await asyncio.gather(*(one.ask("cut") for one in made))
-        await asyncio.sleep(1.0)
-        await until("reconnecting", lambda found: _sum(found, "connected") == runners, made, within_s=WAIT_S)
-        facts, loop = [await one.ask() for one in made], await server.ask()
-        lost = _sum(facts, "lost") + await _lost_in_database(dsn, jobs)
-    share = bystanders.share(since)
-    return [
-        Sample(f"{kind}.lost", lost, share),
-        Sample(f"{kind}.seconds", max(one["connected_at"] for one in facts) - begun, share),
-        Sample(f"{kind}.lag", 1000 * loop["lag_max_s"], share),
-        Sample(f"{kind}.lag_p99", 1000 * loop["lag_p99_s"], share),
-        Sample(f"{kind}.refused", _sum(facts, "refused") / runners, share),
-    ]
+        for kind in ("cut", "kill"):
+            since = bystanders.reading()
+            await asyncio.gather(server.ask(), *(one.ask("forget") for one in made))
+            begun = time.time()
+            if kind == "cut":
+                await asyncio.gather(*(one.ask("cut") for one in made))
+            else:
+                await server.kill()
+                told = {"dsn": dsn, "instance": "second", "port": port}
+                server = await stack.enter_async_context(child("gateway", told))
+            await asyncio.sleep(1.0)  # so that all have seen it
+            await until("reconnecting", lambda found: _sum(found, "connected") == runners, made, within_s=WAIT_S)
+            facts, loop = [await one.ask() for one in made], await server.ask()
+            lost = _sum(facts, "lost") + await _lost_in_database(dsn, jobs)
+            values = {
+                "lost": lost, "seconds": max(one["connected_at"] for one in facts) - begun,
+                "lag": 1000 * loop["lag_max_s"], "refused": _sum(facts, "refused") / runners,
+            }  # fmt: skip
+            share = bystanders.share(since)
+            samples += [Sample(f"{kind}.{key}", value, share) for key, value in values.items()]
+    return samples
+
+
+async def _beats(made: Sequence[Child], server: Child, idle_s: float) -> dict[str, float]:
+    await asyncio.gather(*(one.ask("forget") for one in made))
+    before, begun = await server.ask(), time.perf_counter()
+    await asyncio.sleep(idle_s)
+    after, seconds = await server.ask(), time.perf_counter() - begun
+    facts = [await one.ask() for one in made]
+    return {
+        "beats.answered": _sum(facts, "answered") / max(1, _sum(facts, "beats")),
+        "beats.cpu": 1000 * (after["cpu_s"] - before["cpu_s"]) / seconds,
+        "beats.worst": 1000 * max(one["worst_beat_s"] for one in facts),
+    }
 
 
 async def prepare(dsn: str, runners: int) -> tuple[str, str]:

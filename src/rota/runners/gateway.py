@@ -52,6 +52,10 @@ DRY_MAX: Final = 4096
 """Sorts of runners about which this is remembered."""
 
 
+Sort = tuple[str, str | None, messages.Capabilities]
+"""What the claims of runners that are alike have in common: kind, organisation, and what they can do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What a replica is told.
@@ -88,7 +92,9 @@ class Gateway:
         self._asks: dict[int, Live] = {}
         self._ramp = Ramp(rules.hellos_per_s)
         self._returns = Ramp(rules.hellos_per_s, retry_max_s=RETURN_RETRY_MAX_S)
-        self._dry: dict[tuple[str, str | None, messages.Capabilities], float] = {}
+        self._dry: dict[Sort, float] = {}
+        self._lines: dict[Sort, dict[int, None]] = {}
+        self._leaders: dict[int, Sort] = {}
         self._stirred = 0
         self._ended: OrderedDict[Lease, None] = OrderedDict()
         self._timers: Timers[tuple[str, int | str]] = Timers()
@@ -344,8 +350,7 @@ class Gateway:
 
     def _ready(self, link: Link, message: messages.Ready) -> None:
         link.reported = message.free_slots - sum(live.state is State.OFFERED for live in link.jobs.values())
-        if not self._is_dry(link):
-            self._claim(link)
+        self._claim_in_turn(link)
         self.registry.place(link)
 
     def _runner_drains(self, link: Link, _message: messages.Drain) -> None:
@@ -393,23 +398,49 @@ class Gateway:
         self._stirred += 1
         self._dry.clear()
 
-    def _is_dry(self, link: Link) -> bool:
-        """Whether a runner like this one found nothing a moment ago, and nothing came since: where thousands connect,
-        one claim does for all."""
-        return self._now < self._dry.get(_sort(link), 0.0)
+    def _claim_in_turn(self, link: Link) -> None:
+        """Claims for a runner that is ready. Where thousands connect at once, one claim that finds nothing does for all
+        that are alike: the others wait for its answer, and for a moment nobody asks again."""
+        if link.identity is None:
+            return
+        sort = (link.identity.kind, link.identity.org_id, link.capabilities)
+        if self._now < self._dry.get(sort, 0.0):
+            return
+        line = self._lines.get(sort)
+        if line is not None:
+            line[link.number] = None
+            return
+        self._claim(link)
+        if link.claiming:
+            self._lines[sort] = {}
+            self._leaders[link.number] = sort
 
-    def _found_nothing(self, link: Link) -> None:
-        if link.declined or link.claimed_at_stir != self._stirred:
-            return  # others may find something
-        if len(self._dry) >= DRY_MAX:
-            self._dry.clear()
-        self._dry[_sort(link)] = self._now + DRY_S
+    def _next_in_line(self, connection: int, *, nothing: bool) -> None:
+        """The one that asked for all that are alike has its answer: `nothing` if that is so for all of them."""
+        sort = self._leaders.pop(connection, None)
+        if sort is None:
+            return
+        line = self._lines.pop(sort)
+        if nothing:
+            if len(self._dry) >= DRY_MAX:
+                self._dry.clear()
+            self._dry[sort] = self._now + DRY_S
+            return
+        while line and sort not in self._lines:
+            number = next(iter(line))
+            del line[number]
+            link = self.registry.links.get(number)
+            if link is not None:
+                self._claim_in_turn(link)
+        if line:
+            self._lines[sort] |= line
 
     def _claimed(self, event: events.Claimed) -> None:
         link = self.registry.links.get(event.connection)
-        asked = 0
+        asked, nothing = 0, False
         if link is not None:
             asked, link.claiming = link.claiming, 0
+            nothing = not event.jobs and not link.declined and link.claimed_at_stir == self._stirred
         for job in event.jobs:
             if link is None or link.phase is not Phase.OPEN or link.draining or self.draining is not None:
                 self._out.append(events.Release(job.lease, "", "the runner is gone or drains"))
@@ -418,11 +449,10 @@ class Gateway:
             else:
                 self._assign(link, job)
         if link is not None and link.phase is Phase.OPEN:
-            if asked and not event.jobs:
-                self._found_nothing(link)
             if link.claim_again or (asked and len(event.jobs) >= asked):
                 self._claim(link)
             self.registry.place(link)
+        self._next_in_line(event.connection, nothing=nothing)
 
     def _assign(self, link: Link, job: Job) -> None:
         older = self.jobs.get(job.lease.job_id)
@@ -805,12 +835,6 @@ class Gateway:
 
     def _id(self) -> str:
         return str(UUID(int=self._random.getrandbits(128), version=4))
-
-
-def _sort(link: Link) -> tuple[str, str | None, messages.Capabilities]:
-    """What the claims of two runners that are alike have in common."""
-    assert link.identity is not None
-    return link.identity.kind, link.identity.org_id, link.capabilities
 
 
 def _leases(beat: messages.RunnerHeartbeat) -> list[Lease]:

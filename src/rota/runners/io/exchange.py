@@ -40,6 +40,8 @@ AWAY_RETRY_S: Final = 5.0
 
 BATCH_MAX: Final = 500
 """Hellos, heartbeats and the like of one statement: some milliseconds of it."""
+GATHER_S: Final = 0.02
+"""How long a hello or a heartbeat waits for others, so that hundreds a second take fifty statements of each sort."""
 CLAIMS_AT_ONCE: Final = 3
 """Claims for desktops that may be under way at once."""
 
@@ -81,10 +83,10 @@ class Exchange:
         self._answers: dict[int, asyncio.Future[OpAnswer]] = {}
         self._hellos = Hellos(devices, store, instance=self._instance)
         # One statement of each sort at a time, so that a crowd leaves most of the connections to the database alone.
-        self._greetings = Gathered(self._lanes, self._authenticate, most=BATCH_MAX)
-        self._returns = Gathered(self._lanes, self._check_held, most=BATCH_MAX)
-        self._renewals = Gathered(self._lanes, self._renew, most=BATCH_MAX)
-        self._sightings = Gathered(self._lanes, self._seen, most=BATCH_MAX)
+        self._greetings = Gathered(self._lanes, self._authenticate, most=BATCH_MAX, gather_s=GATHER_S)
+        self._returns = Gathered(self._lanes, self._check_held, most=BATCH_MAX, gather_s=GATHER_S)
+        self._renewals = Gathered(self._lanes, self._renew, most=BATCH_MAX, gather_s=GATHER_S)
+        self._sightings = Gathered(self._lanes, self._seen, most=BATCH_MAX, gather_s=GATHER_S)
         self._events: deque[events.Event] = deque()
         self._handling = False
         self._timer: asyncio.TimerHandle | None = None

@@ -64,12 +64,16 @@ class Gathered(Generic[Item]):
         lanes: where it runs.
         work: takes what was put, in order.
         most: how many it takes in one go.
+        gather_s: how long the first waits for others.
     """
 
-    def __init__(self, lanes: Lanes, work: Callable[[list[Item]], Awaitable[None]], *, most: int) -> None:
+    def __init__(
+        self, lanes: Lanes, work: Callable[[list[Item]], Awaitable[None]], *, most: int, gather_s: float
+    ) -> None:
         self._lanes = lanes
         self._work = work
         self._most = most
+        self._gather_s = gather_s
         self._items: list[Item] = []
 
     def put(self, item: Item) -> None:
@@ -79,7 +83,8 @@ class Gathered(Generic[Item]):
             self._lanes.put(self, self._run)
 
     async def _run(self) -> None:
-        await asyncio.sleep(0)  # what came in the same turn of the loop goes along
+        if len(self._items) < self._most:
+            await asyncio.sleep(self._gather_s)
         batch, self._items = self._items[: self._most], self._items[self._most :]
         if self._items:
             self._lanes.put(self, self._run)
