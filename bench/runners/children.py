@@ -6,8 +6,10 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
+REPOSITORY: Final = Path(__file__).parents[2]
 START_S: Final = 60.0
 LOOK_S: Final = 0.2
 
@@ -48,7 +50,7 @@ async def child(role: str, told: dict[str, Any]) -> AsyncIterator[Child]:
     """Starts one; it has ended afterwards."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.runners.host", role, json.dumps(told),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY,
     )  # fmt: skip
     made = Child(role, process)
     try:

@@ -21,7 +21,7 @@ from bench.runners.wire import Wire
 from rota.runners.clocks import stamp
 from rota.runners.dial import redial_wait_s
 from rota.runners.handshake import encoded, signed_text
-from rota.runners.messages import HEARTBEAT_S, SUBPROTOCOL
+from rota.runners.messages import HEARTBEAT_S, SUBPROTOCOL, CloseCode
 
 WHEEL: Final = 100
 """Parts into which the time between two heartbeats is cut; each runner beats in one of them."""
@@ -58,9 +58,11 @@ class Facts:
 
     Attributes:
         connected: runners that are welcomed now.
+        welcomes: how often one was.
         held: jobs that they hold.
         beats, answered: heartbeats, and answers to them.
         refused: times that one was told to come later.
+        refused_holding: those of them that held a job.
         lost: jobs that a runner held and was told to stop.
         dials: connections that were begun.
         worst_beat_s: the longest that an answer took.
@@ -69,10 +71,12 @@ class Facts:
     """
 
     connected: int = 0
+    welcomes: int = 0
     held: int = 0
     beats: int = 0
     answered: int = 0
     refused: int = 0
+    refused_holding: int = 0
     lost: int = 0
     dials: int = 0
     worst_beat_s: float = 0.0
@@ -99,6 +103,7 @@ class Crowd:
         self.loop = asyncio.get_running_loop()
         self.ids = count(1)
         self.stopping = False
+        self.dialling: set[asyncio.Task[Any]] = set()
         self.runners = [Runner(self, number) for number in range(told.first, told.first + told.runners)]
         self._beating = asyncio.create_task(self._beat())
 
@@ -116,8 +121,10 @@ class Crowd:
     async def stop(self) -> None:
         """Ends all of it."""
         self.stopping = True
-        self._beating.cancel()
-        await asyncio.wait({self._beating})
+        ending = {self._beating, *self.dialling}
+        for task in ending:
+            task.cancel()
+        await asyncio.wait(ending)
         self.cut()
         await asyncio.sleep(0)
 
@@ -157,6 +164,7 @@ class Runner:
         task = self._crowd.loop.create_task(
             self._crowd.loop.create_connection(lambda: self.wire or asyncio.Protocol(), "127.0.0.1", told.port)
         )
+        self._crowd.dialling.add(task)
         task.add_done_callback(self._dialled)
 
     def beat(self) -> None:
@@ -167,6 +175,7 @@ class Runner:
             self._say("heartbeat", {"freeSlots": 1 - len(self.held), "running": self._running()})
 
     def _dialled(self, task: "asyncio.Task[Any]") -> None:
+        self._crowd.dialling.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._lost(-1)
 
@@ -199,6 +208,7 @@ class Runner:
             case "welcome" | "hello":  # bare websockets give the hello back
                 self.welcomed, self.failures, self.leased_at = True, 0, now
                 facts.connected += 1
+                facts.welcomes += 1
                 facts.connected_at = time.time()
                 if frame.type == "welcome":
                     self._say("ready", {"freeSlots": 1 - len(self.held)})
@@ -228,7 +238,8 @@ class Runner:
     def _lost(self, code: int) -> None:
         crowd, facts = self._crowd, self._crowd.facts
         facts.connected -= self.welcomed
-        facts.refused += code == 4429
+        facts.refused += code == CloseCode.RATE_LIMITED
+        facts.refused_holding += code == CloseCode.RATE_LIMITED and bool(self.held)
         if code:
             facts.closed[str(code)] = facts.closed.get(str(code), 0) + 1
         self.wire, self.welcomed = None, False

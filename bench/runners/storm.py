@@ -71,7 +71,7 @@ async def gateway(bystanders: Bystanders, dsn: str, *, runners: int, jobs: int, 
         share = bystanders.share(since)
         samples = [Sample("memory.rota", taken / runners / 1024, share)]
         samples += [Sample(key, value, share) for key, value in beats.items()]
-        await _create(port, jobs)
+        await create(port, jobs)
         await until("dealing jobs", lambda found: _sum(found, "held") == jobs, made, within_s=WAIT_S)
         for kind in ("cut", "kill"):
             since = bystanders.reading()
@@ -83,10 +83,9 @@ async def gateway(bystanders: Bystanders, dsn: str, *, runners: int, jobs: int, 
                 await server.kill()
                 told = {"dsn": dsn, "instance": "second", "port": port}
                 server = await stack.enter_async_context(child("gateway", told))
-            await asyncio.sleep(1.0)  # so that all have seen it
-            await until("reconnecting", lambda found: _sum(found, "connected") == runners, made, within_s=WAIT_S)
+            await until("reconnecting", lambda found: _sum(found, "welcomes") == runners, made, within_s=WAIT_S)
             facts, loop = [await one.ask() for one in made], await server.ask()
-            lost = _sum(facts, "lost") + await _lost_in_database(dsn, jobs)
+            lost = _sum(facts, "lost") + await lost_in_database(dsn, jobs)
             values = {
                 "lost": lost, "seconds": max(one["connected_at"] for one in facts) - begun,
                 "lag": 1000 * loop["lag_max_s"], "refused": _sum(facts, "refused") / runners,
@@ -157,7 +156,8 @@ async def _all_come(made: Sequence[Child], servers: list[Child], runners: int) -
     await until("greeting", lambda found: _sum(found, "connected") == runners, list(made), within_s=within_s)
 
 
-async def _create(port: int, jobs: int) -> None:
+async def create(port: int, jobs: int) -> None:
+    """Creates jobs, for the pool and for desktops by turns."""
     client, gate = GatewayClient(f"http://127.0.0.1:{port}", token=TOKEN), asyncio.Semaphore(16)
 
     async def one(number: int) -> None:
@@ -174,7 +174,8 @@ async def _create(port: int, jobs: int) -> None:
         await client.close()
 
 
-async def _lost_in_database(dsn: str, jobs: int) -> int:
+async def lost_in_database(dsn: str, jobs: int) -> int:
+    """How many of the jobs are not held any more under their first lease."""
     connection = await asyncpg.connect(dsn)
     try:
         held: int = await connection.fetchval(
