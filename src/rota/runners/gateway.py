@@ -95,7 +95,7 @@ class Gateway:
         self._dry: dict[Sort, float] = {}
         self._lines: dict[Sort, dict[int, None]] = {}
         self._leaders: dict[int, Sort] = {}
-        self._stirred = 0
+        self._stirred = self._demands = 0
         self._ended: OrderedDict[Lease, None] = OrderedDict()
         self._timers: Timers[tuple[str, int | str]] = Timers()
         self._out: list[Command] = []
@@ -367,6 +367,7 @@ class Gateway:
 
     def _demand(self, event: events.Demand) -> None:
         self._stir()
+        self._demands += 1
         wanted = event.count
         for link in self.registry.idle(event.needs.target, event.needs.org_id):
             if wanted <= 0:
@@ -385,7 +386,8 @@ class Gateway:
             return
         while link.declined and next(iter(link.declined.values())) <= self._now:
             link.declined.popitem(last=False)
-        link.claiming, link.claim_again, link.claimed_at_stir = slots, False, self._stirred
+        link.claiming, link.claim_again = slots, False
+        link.claimed_at = (self._stirred, self._demands)
         self._out.append(
             events.Claim(
                 link.number, link.identity, target_of(link.identity.kind), link.identity.org_id, link.capabilities,
@@ -437,10 +439,12 @@ class Gateway:
 
     def _claimed(self, event: events.Claimed) -> None:
         link = self.registry.links.get(event.connection)
-        asked, nothing = 0, False
+        asked, nothing, missed = 0, False, False
         if link is not None:
             asked, link.claiming = link.claiming, 0
-            nothing = not event.jobs and not link.declined and link.claimed_at_stir == self._stirred
+            nothing = not event.jobs and not link.declined and link.claimed_at[0] == self._stirred
+            # A job whose notification was faster than this answer may be younger than what the claim looked at.
+            missed = not event.jobs and link.claimed_at[1] != self._demands
         for job in event.jobs:
             if link is None or link.phase is not Phase.OPEN or link.draining or self.draining is not None:
                 self._out.append(events.Release(job.lease, "", "the runner is gone or drains"))
@@ -449,7 +453,7 @@ class Gateway:
             else:
                 self._assign(link, job)
         if link is not None and link.phase is Phase.OPEN:
-            if link.claim_again or (asked and len(event.jobs) >= asked):
+            if missed or link.claim_again or (asked and len(event.jobs) >= asked):
                 self._claim(link)
             self.registry.place(link)
         self._next_in_line(event.connection, nothing=nothing)

@@ -86,8 +86,8 @@ class Link:
     claiming: int = 0
     """Slots for which a claim is under way."""
     claim_again: bool = False
-    claimed_at_stir: int = 0
-    """What the gateway had heard of new work when the claim was made."""
+    claimed_at: tuple[int, int] = (0, 0)
+    """What the gateway had heard of new work when the claim was made: of any, and of queued jobs."""
     jobs: dict[str, Live] = field(default_factory=dict)
     beats: deque[RunnerHeartbeat] = field(default_factory=deque)
     declined: OrderedDict[str, float] = field(default_factory=OrderedDict)
