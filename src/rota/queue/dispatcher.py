@@ -320,6 +320,24 @@ def give_back_unbegun(job: ClaimedJob, *, kind: Kind) -> Release:
     return structs.replace(give_back(job), unstart_s=None if rate is None else rate.per_s)
 
 
+def completed(
+    write: Finish | Release, *, kind: Kind, progress: Any | None, follow_ups: Sequence[NewJob]
+) -> Finish | Release:
+    """The same, with all that a run and its kind add to an end.
+
+    Args:
+        write: what became of the job.
+        kind: its settings.
+        progress: its last progress, if that is not stored yet.
+        follow_ups: the jobs that are added with a success.
+    """
+    if progress is None and not follow_ups and not kind.ends_alone and not kind.runs_pass:
+        # Almost every end is like this.
+        return write
+    write = of_pass(with_follow_ups(with_progress(write, progress), follow_ups), kind)
+    return structs.replace(write, alone=True) if kind.ends_alone else write
+
+
 def with_progress(write: Finish | Release, progress: Any | None) -> Finish | Release:
     """The same, with the job's last progress if that is not stored yet."""
     if progress is None:
