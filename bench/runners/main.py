@@ -16,7 +16,7 @@ from bench.report import Bar, Line, Sample
 from bench.runners import gate, peers, storm, works
 from bench.runners.children import NotMeasured
 from bench.server import Server, private_server
-from rota.io.open_files import raise_limit
+from rota.io.open_files import limit, raise_limit
 
 WORKS: Final = ("op", "assign", "gate", "crowd")
 DESCRIPTORS_EACH: Final = 2
@@ -158,7 +158,8 @@ async def measure_all(server: Server, given: argparse.Namespace) -> tuple[list[S
 def main(args: Sequence[str]) -> int:
     """Measures and reports. Returns: 0; 1 if something could not be measured. A bar not reached is no failure."""
     given = parse(args)
-    room = raise_limit()
+    raise_limit()
+    room = limit()
     if room is not None and "crowd" in given.works:
         given.runners = min(given.runners, room // DESCRIPTORS_EACH)
         given.jobs = min(given.jobs, given.runners)

@@ -86,7 +86,8 @@ class Settings:
         gateway_org_slots: jobs of one organisation in the pool at once; unset: any number.
         gateway_buffer_slots: slots of the pool beyond what waits and runs, for the scaling signal.
         gateway_min_agent: runners with an older agent get no jobs.
-        gateway_hellos_per_s: how many runners a gateway lets connect in a second.
+        gateway_hellos_per_s: how many runners a gateway lets connect in a second; those that hold jobs are counted on
+            their own.
         runner_gateway: the gateway that a runner dials, `wss://host`.
         runner_tls: `development` lets a runner dial `ws://` beyond its own machine, too.
         runner_ca: a file with certificates to trust for gateway and object store, beside the system's.

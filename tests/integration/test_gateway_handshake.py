@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from websockets.exceptions import InvalidStatus
 
+from rota.runners.io import gateway_server
 from rota.runners.io.replica import Replica
 from tests.integration.gateways import Device, Engine, Runner, b64, connected, dialled, gateway, pair
 
@@ -160,6 +161,19 @@ async def test_who_does_not_offer_the_subprotocol_or_dials_another_name_gets_no_
             async with dialled(replica, **options):
                 pass
         assert caught.value.response.status_code == status
+
+
+async def test_no_more_are_let_in_than_files_may_be_open(
+    migrated_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_server, "limit", lambda: 2)  # half of them are for others
+    async with gateway(migrated_dsn) as replica, dialled(replica) as first:
+        with pytest.raises(InvalidStatus) as caught:
+            async with dialled(replica):
+                pass
+        assert caught.value.response.status_code == 503
+        await first.hello({"kind": "pool", "credential": "anything", "workerName": "w"})
+        assert (await first.closed())[0] == 4401
 
 
 async def test_a_storm_is_let_in_by_and_by(migrated_dsn: str) -> None:

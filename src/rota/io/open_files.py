@@ -11,16 +11,19 @@ if sys.platform != "win32":
     import resource
 
 
-def raise_limit() -> int | None:
-    """Raises the soft limit to the hard one.
-
-    Returns: how many files this process may have open now; None: as many as the system has.
-    """
+def limit() -> int | None:
+    """How many files this process may have open now; None: as many as the system has."""
     if sys.platform == "win32":
         return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_limit() -> None:
+    """Raises the soft limit to the hard one, where that can be had."""
+    if sys.platform == "win32":
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # a hard limit that is not to be had, as on macOS
+        with contextlib.suppress(OSError, ValueError):  # macOS names a hard limit that it does not give
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-    return None if soft == resource.RLIM_INFINITY else soft

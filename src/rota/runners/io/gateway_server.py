@@ -21,6 +21,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from rota.errors import ProtocolError
 from rota.io.log import get_logger
+from rota.io.open_files import limit
 from rota.io.outbox import Outbox
 from rota.io.serving import Place, Serving
 from rota.runners.handshake import dialled_host
@@ -30,7 +31,9 @@ from rota.runners.io.internal_api import InternalApi
 from rota.runners.messages import PAYLOAD_BYTES_MAX, READ_BYTES_MAX, SUBPROTOCOL, from_runner
 
 CONNECTIONS_MAX: Final = 15_000
-"""Connections at once: each takes a descriptor, and many systems allow 20,000."""
+"""Connections at once, where the system allows that many open files."""
+FILES_SPARE: Final = 200
+"""Of the files that may be open, so many are left to engines, to the database and to whoever is told to go away."""
 OUTBOX_BYTES_MAX: Final = 4 * PAYLOAD_BYTES_MAX
 """Unsent bytes of one runner: more than its slots could ask for at once."""
 FRAMES_IN_A_ROW: Final = 64
@@ -73,6 +76,9 @@ class GatewayServer:
         self._metrics_token = metrics_token
         self._more = more
         self._sessions: set[asyncio.Task[None]] = set()
+        files = limit()
+        room = CONNECTIONS_MAX if files is None else max(files // 2, files - FILES_SPARE)
+        self._connections_max = min(CONNECTIONS_MAX, room)
         self.serving = Serving(
             "The gateway", place, ws=_HeardProtocol, ws_max_size=READ_BYTES_MAX, ws_ping_interval=None,
             ws_ping_timeout=None, ws_per_message_deflate=False,
@@ -120,7 +126,7 @@ class GatewayServer:
             refusal = PlainTextResponse(f"This is the runners' door: offer the subprotocol {SUBPROTOCOL}.\n", 400)
         elif host is None:
             refusal = PlainTextResponse("This gateway has another name: set ROTA_GATEWAY_NAMES.\n", 421)
-        elif len(self._sessions) >= CONNECTIONS_MAX:
+        elif len(self._sessions) >= self._connections_max:
             refusal = PlainTextResponse("Too many runners are connected; try again later.\n", 503)
         if refusal is not None or host is None:
             await websocket.send_denial_response(refusal or PlainTextResponse("", 421))
