@@ -24,12 +24,10 @@ from rota.queue.job import Ask, ClaimedJob, Finish, NewJob, Outcome, Release, Sc
 from rota.queue.kind import Kind
 from rota.queue.pause import NOTHING_PAUSED, Paused
 from rota.queue.payload import cut_text, encode
+from rota.queue.retry import WAIT_S_MAX
 
 CLAIM_MAX: Final = 1000
 """Jobs in one claim. Larger batches gain nothing and hold row locks for longer."""
-
-WAIT_S_MAX: Final = 100 * 365.25 * 24 * 3600.0
-"""A hundred years, as in `enqueue`. The database takes no wait without an end, and one would hold up its batch."""
 
 START_SHARE: Final = 0.5
 """A job begins only while so much of its lease is left."""
@@ -381,7 +379,10 @@ def describe_error(error: BaseException) -> str:
     """One line for last_error: the type, the message and the place, such as `ValueError: no frame (shop.py:12)`."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    message = " ".join(str(error).split())
+    try:
+        message = " ".join(str(error).split())
+    except Exception as unsayable:
+        message = f"its message cannot be read, because that raises {type(unsayable).__name__}"
     return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
 
 

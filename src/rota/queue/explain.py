@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from rota.queue.checks import PRIORITY_MAX
 from rota.queue.job import JobRow, State
 from rota.settings import limit_variable
 
@@ -21,7 +22,6 @@ PACE_MAX: Final = 20_000
 """Ended jobs of the last hour that are looked at for the pace."""
 SPREAD: Final = 0.25
 """An estimate by the last hour's pace is shown as this much less to this much more."""
-PRIORITY_MAX: Final = 2**31 - 1
 SHORT_ID: Final = 18
 """Characters of an id: the time to the microsecond, so they seldom name two jobs."""
 ERROR_MAX: Final = 300

@@ -262,7 +262,7 @@ class Crew:
         """Runs one job. Returns: the clock at its end."""
         write: Write | None = None
         try:
-            write = await self._outcome(running)
+            write = await self._outcome_whatever(running)
             if running.written is not None:
                 write = await self._unless_ended(running, running.written, write)
             if write is not None:
@@ -303,6 +303,16 @@ class Crew:
         else:
             span.end("lost" if write is None else "returned", error="The lease was lost" if write is None else None)
 
+    async def _outcome_whatever(self, running: Running) -> Write | None:
+        """As `_outcome`, also where the program's own types raise while a payload is read or a result is written: the
+        jobs behind in the line have no part in it."""
+        try:
+            return await self._outcome(running)
+        except Exception as error:
+            job, kind = running.job, running.handler.kind
+            log.exception("try failed around its handler", job_id=str(job.id), kind=job.kind, tries=job.tries)
+            return dispatcher.raised(job, kind=kind, error=error, random=self._random)
+
     async def _outcome(self, running: Running) -> Write | None:
         job, handler = running.job, running.handler
         left_s = running.held.deadline - lease_clock()
@@ -330,20 +340,27 @@ class Crew:
             return self._stopped(running)
         except Yielded:
             returned = Yield()
-        except (Exception, SystemExit) as error:
-            if running.must_stop():
-                return self._stopped(running)
-            if isinstance(error, NotNow):
-                log.info("job goes back: it cannot run now", job_id=str(job.id), kind=job.kind, reason=str(error))
-            else:
-                log.warning(
-                    "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
-                    error=dispatcher.describe_error(error), exc_info=error,
-                )  # fmt: skip
-            return dispatcher.raised(job, kind=handler.kind, error=error, random=self._random)
+        except GeneratorExit:
+            # The event loop closes, and this with it.
+            raise
+        except BaseException as error:
+            return self._raised(running, error)
         if running.told and not isinstance(returned, HandlerOutcome):
             return self._stopped(running)
         return dispatcher.settle(job, kind=handler.kind, returned=returned, random=self._random)
+
+    def _raised(self, running: Running, error: BaseException) -> Write | None:
+        job = running.job
+        if running.must_stop():
+            return self._stopped(running)
+        if isinstance(error, NotNow):
+            log.info("job goes back: it cannot run now", job_id=str(job.id), kind=job.kind, reason=str(error))
+        else:
+            log.warning(
+                "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
+                error=dispatcher.describe_error(error), exc_info=error,
+            )  # fmt: skip
+        return dispatcher.raised(job, kind=running.handler.kind, error=error, random=self._random)
 
     async def _unless_ended(self, running: Running, written: Written, write: Write | None) -> Write | None:
         """What is left to write of a job whose success its handler wrote: nothing, if that was committed."""

@@ -254,9 +254,9 @@ class Running:
             raise Stopped
         try:
             return self.handler.call(context, context.payload)
-        except StopIteration as error:
-            # asyncio lets no future hold one, and would wait for ever.
-            raise RuntimeError("The handler raised StopIteration") from error
+        except (StopIteration, GeneratorExit) as error:
+            # asyncio lets no future hold the one, and would wait for ever; the other means that a coroutine is closed.
+            raise RuntimeError(f"The handler raised {type(error).__name__}") from error
 
 
 async def run_in_child(running: Running, children: Children) -> Ended:
@@ -342,6 +342,10 @@ def _stepped(
             awaited = run(step, value)
         except StopIteration as end:
             return end.value
+        except GeneratorExit as error:
+            if error is not value:
+                raise RuntimeError("The handler raised GeneratorExit") from error
+            raise
         finally:
             leases.stepping = None
         if told:
