@@ -163,9 +163,7 @@ async def test_who_does_not_offer_the_subprotocol_or_dials_another_name_gets_no_
         assert caught.value.response.status_code == status
 
 
-async def test_no_more_are_let_in_than_files_may_be_open(
-    migrated_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_more_are_let_in_than_files_may_be_open(migrated_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_server, "limit", lambda: 2)  # half of them are for others
     async with gateway(migrated_dsn) as replica, dialled(replica) as first:
         with pytest.raises(InvalidStatus) as caught:
