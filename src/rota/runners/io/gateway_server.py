@@ -91,11 +91,11 @@ class GatewayServer:
         """
         app = Starlette(
             routes=[
+                *self._api.routes(),
                 WebSocketRoute("/v1/connect", self._connect),
                 Route("/healthz", _healthy),
                 Route("/readyz", self._ready),
                 Route("/metrics", self._metrics),
-                *self._api.routes(),
                 *self._more,
             ]
         )

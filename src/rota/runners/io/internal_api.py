@@ -80,14 +80,14 @@ class InternalApi:
         def internal(path: str, method: str, handler: Handler) -> Route:
             return Route("/internal/v1" + path, self._answered(handler, internal=True), methods=[method])
 
-        return [
+        return [  # routes are tried in their order: what is asked most comes first
+            internal("/sessions/{id}/ops", "POST", self._op),
             internal("/jobs", "POST", self._create),
             internal("/jobs/{id}", "GET", self._read),
             internal("/jobs/{id}", "DELETE", self._cancel),
             internal("/jobs/{id}/staging", "POST", self._staging),
             internal("/executions/{id}", "DELETE", self._end_execution),
             internal("/runners", "GET", self._runners),
-            internal("/sessions/{id}/ops", "POST", self._op),
             internal("/scaling", "GET", self._scaling),
             Route("/v1/pair", self._answered(self._pair, internal=False), methods=["POST"]),
             Route("/openapi.json", _openapi),
