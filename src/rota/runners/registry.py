@@ -53,6 +53,7 @@ class Live:
         answer_by: when an offer is over, or a cancel's grace.
         progress_at: when progress was last stored.
         returned_at: when it last let its runner in past the ramp.
+        left_at: when its runner's last connection here ended.
         token: the last token that was found good, and its end: most messages show the same.
     """
 
@@ -65,6 +66,7 @@ class Live:
     answer_by: float | None = None
     progress_at: float = 0.0
     returned_at: float = -inf
+    left_at: float = -inf
     token: tuple[str, int] | None = None
 
 
@@ -88,6 +90,8 @@ class Link:
     claim_again: bool = False
     claimed_at: tuple[int, int] = (0, 0)
     """What the gateway had heard of new work when the claim was made: of any, and of queued jobs."""
+    barred: set[str] = field(default_factory=set)
+    """Devices and organisations that were barred while its hello was looked at: what was read of them may be older."""
     jobs: dict[str, Live] = field(default_factory=dict)
     beats: deque[RunnerHeartbeat] = field(default_factory=deque)
     declined: OrderedDict[str, float] = field(default_factory=OrderedDict)

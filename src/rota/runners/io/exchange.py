@@ -24,13 +24,14 @@ from rota.io.backoff import Backoff
 from rota.io.log import get_logger
 from rota.lease import Lease
 from rota.runners import gateway_events as events
+from rota.runners import handshake
 from rota.runners.gateway import Gateway
 from rota.runners.io.devices import Devices
 from rota.runners.io.hellos import Hellos
 from rota.runners.io.lanes import Gathered, Lanes
 from rota.runners.io.store import RunnerStore
 from rota.runners.matching import RunnerKind, Target, offered
-from rota.runners.messages import CloseCode, Frame, Limits, Requires, encode
+from rota.runners.messages import CloseCode, DeviceAuth, Frame, Limits, Requires, encode
 from rota.runners.records import Assigned, AuditNote, Back, End, RunnerAsk, version_key
 
 WRITE_S: Final = 60.0
@@ -67,19 +68,30 @@ class Exchange:
         gateway: the rules.
         store, devices: the database.
         org_cap: slots of the pool that one organisation may hold; None: any number.
+        clock: seconds that never step; None: the event loop's.
     """
 
-    def __init__(self, gateway: Gateway, store: RunnerStore, devices: Devices, *, org_cap: int | None = None) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        store: RunnerStore,
+        devices: Devices,
+        *,
+        org_cap: int | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.gateway = gateway
         self.store = store
         self.devices = devices
         self._org_cap = org_cap
         self._instance = gateway.rules.instance
         self._loop = asyncio.get_running_loop()
+        self._clock = clock or self._loop.time
         self._lanes = Lanes()
         self._numbers = count(1)
         self._asks = count(1)
         self._links: dict[int, Link] = {}
+        self._shown: dict[str, bytes] = {}
         self._answers: dict[int, asyncio.Future[OpAnswer]] = {}
         self._hellos = Hellos(devices, store, instance=self._instance)
         # One statement of each sort at a time, so that a crowd leaves most of the connections to the database alone.
@@ -141,6 +153,30 @@ class Exchange:
             if answer.cancelled():
                 self.happened(events.AskGone(ask))
 
+    async def look_for_barred(self) -> None:
+        """Ends the connections of who may not be connected any more: revoked devices, those of disabled organisations,
+        and workers whose secret was replaced.
+
+        Raises: DatabaseAway.
+        """
+        pooled, desktops = set[str](), dict[str, str | None]()
+        for view in self.gateway.registry.runners():
+            who = view.identity
+            if who.kind == RunnerKind.DESKTOP:
+                desktops[who.runner_id] = who.org_id
+            else:
+                pooled.add(who.runner_id)
+        self._shown = {runner_id: digest for runner_id, digest in self._shown.items() if runner_id in pooled}
+        if desktops:
+            for device_id in sorted(await self.devices.revoked(desktops)):
+                self.happened(events.Revoked(device_id))
+            for org in await self.devices.disabled_orgs({org_id for org_id in desktops.values() if org_id is not None}):
+                self.happened(events.Forbidden(org.org_id))
+        if self._shown:
+            ended = await self.devices.ended_credentials(set(self._shown.values()))
+            for runner_id in sorted(name for name, digest in self._shown.items() if digest in ended):
+                self.happened(events.Revoked(runner_id, "the pool's secret was replaced"))
+
     async def stop(self) -> None:
         """Says goodbye to all, and writes what is still to be written; safe to repeat."""
         self.happened(events.Stop("this gateway ends"))
@@ -157,7 +193,7 @@ class Exchange:
         self._handling = True
         try:
             while self._events:
-                for command in self.gateway.handle(self._events.popleft(), self._loop.time(), time.time()):
+                for command in self.gateway.handle(self._events.popleft(), self._clock(), time.time()):
                     self._do(command)
         finally:
             self._handling = False
@@ -169,7 +205,7 @@ class Exchange:
             return  # a timer that is early finds nothing to do, and is set again
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = self._loop.call_at(at, self._tick), at
+        self._timer, self._timer_at = self._loop.call_later(max(0.0, at - self._clock()), self._tick), at
 
     def _tick(self) -> None:
         self._timer = None
@@ -213,13 +249,16 @@ class Exchange:
             log.error("a message is too large to be sent", connection=connection, job_id=error.job_id, error=str(error))
 
     async def _authenticate(self, asked: list[events.Authenticate]) -> None:
-        found: Sequence[events.Event]
+        found: Sequence[events.Verified | events.Refused]
         try:
             found = await self._hellos.check(asked)
         except DatabaseAway:
             reason = "this gateway's database does not answer; try again"
             found = [events.Refused(one.connection, CloseCode.GOING_AWAY, reason, AWAY_RETRY_S) for one in asked]
-        for event in found:
+        for one, event in zip(asked, found, strict=True):
+            auth = one.hello.auth
+            if isinstance(event, events.Verified) and not isinstance(auth, DeviceAuth):
+                self._shown[event.identity.runner_id] = handshake.credential_digest(auth.credential)
             if isinstance(event, events.Refused):
                 log.info("runner refused", connection=event.connection, code=event.code, reason=event.reason)
             self.happened(event)

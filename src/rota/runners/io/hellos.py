@@ -8,15 +8,15 @@ Spec: runners, "Connection handshake and authentication".
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from rota.runners import gateway_events as events
-from rota.runners import handshake
+from rota.runners.handshake import Refusal
 from rota.runners.io.devices import Devices
+from rota.runners.io.proving import judge, used_before
 from rota.runners.io.store import RunnerStore
 from rota.runners.matching import RunnerKind
 from rota.runners.messages import CloseCode, DeviceAuth
@@ -24,6 +24,8 @@ from rota.runners.records import Device
 
 SIGNATURES_IN_A_ROW: Final = 16
 """After so many, about 2 ms, the loop has its turn: heartbeats do not wait for a crowd at the door."""
+
+UNKNOWN_CREDENTIAL: Final = Refusal(CloseCode.UNAUTHENTICATED, "the pool's credential is unknown or was replaced")
 
 Answer = events.Verified | events.Refused
 
@@ -69,7 +71,7 @@ class Hellos:
                 identity = events.Identity(f"pool:{auth.worker_name}", RunnerKind.CLOUD_POOL, None)
                 answers.append(events.Verified(one.connection, identity))
             else:
-                answers.append(_refused(one, "the pool's credential is unknown or was replaced"))
+                answers.append(_refused(one, UNKNOWN_CREDENTIAL))
             if place % SIGNATURES_IN_A_ROW == 0:
                 await asyncio.sleep(0)
         return await self._once(asked, answers)
@@ -90,24 +92,17 @@ class Hellos:
                 fresh.discard(pair or ("", ""))
                 found.append(answer)
             else:
-                found.append(_refused(one, "this hello was used before"))
+                found.append(_refused(one, used_before()))
         return found
 
 
 def _of_device(asked: events.Authenticate, auth: DeviceAuth, device: Device | None) -> Answer:
-    wall = time.time()
-    refusal = handshake.check_time(auth, wall=wall)
-    if refusal is not None:
-        return events.Refused(asked.connection, refusal.code, refusal.reason, tells_time=refusal.tells_time)
-    if device is None or device.revoked_at is not None:
-        return _refused(asked, "this device is unknown or was revoked; pair it again")
-    keys, until = [device.public_key], device.previous_until
-    if device.previous_key is not None and until is not None and until.timestamp() > wall:
-        keys.append(device.previous_key)
-    if not any(handshake.verify_device(auth, public_key=key, host=asked.host) for key in keys):
-        return _refused(asked, "the signature is not this device's, or is for another host than this gateway's")
-    return events.Verified(asked.connection, events.Identity(device.device_id, RunnerKind.DESKTOP, device.org_id))
+    found = judge(device, auth, host=asked.host)
+    if isinstance(found, Refusal):
+        return _refused(asked, found)
+    identity = events.Identity(found.device.device_id, RunnerKind.DESKTOP, found.device.org_id)
+    return events.Verified(asked.connection, identity)
 
 
-def _refused(asked: events.Authenticate, reason: str) -> events.Refused:
-    return events.Refused(asked.connection, CloseCode.UNAUTHENTICATED, reason)
+def _refused(asked: events.Authenticate, refusal: Refusal) -> events.Refused:
+    return events.Refused(asked.connection, refusal.code, refusal.reason, tells_time=refusal.tells_time)
