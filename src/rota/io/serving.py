@@ -15,7 +15,6 @@ from typing import Any, Final, cast
 
 import uvicorn
 from starlette.applications import Starlette
-
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame
@@ -161,6 +160,10 @@ class StraightWebSocket(WebSocketsSansIOProtocol):
             return
         self._left -= 1
         self.taker(bytes(event.data))
+
+    def abort(self) -> None:
+        """Ends the connection without waiting for a peer that does not read."""
+        self.transport.abort()
 
     def write_at_once(self, frame: str) -> bool:
         """Writes a frame; False: not now, it has to go by the app's `send`, which waits or says why not."""

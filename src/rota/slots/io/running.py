@@ -163,9 +163,7 @@ class Running:
     def ended(self, ended: Ended) -> None:
         """The command and all its processes are gone."""
         if ended.status is None:
-            self._refusal = (
-                f"'{self._plan.argv[0]}' cannot be started: {ended.error}. Look at the service's command."
-            )
+            self._refusal = f"'{self._plan.argv[0]}' cannot be started: {ended.error}. Look at the service's command."
         self._peak_bytes = max(self._peak_bytes, ended.peak_memory_bytes)
         self._gone(ended.status)
         if self._flows is None:
