@@ -22,6 +22,7 @@ from websockets.http11 import Request as WebSocketRequest
 
 from rota.errors import SettingsError
 from rota.io.batched import BatchedTransport
+from rota.io.log import SILENT
 
 STRAIGHT: Final = "rota.straight"
 FRAMES_IN_A_ROW: Final = 64
@@ -89,7 +90,7 @@ class Serving:
         config = uvicorn.Config(
             app, http="httptools", loop="none", lifespan="off", log_config=None, access_log=False, server_header=False,
             proxy_headers=False, backlog=BACKLOG, timeout_graceful_shutdown=1, ssl_certfile=self._place.tls_cert,
-            ssl_keyfile=self._place.tls_key, **self._options,
+            ssl_keyfile=self._place.tls_key, **({"ws": QuietWebSocket} | self._options),
         )  # fmt: skip
         try:
             config.load()
@@ -124,7 +125,16 @@ class Serving:
         return bound
 
 
-class StraightWebSocket(WebSocketsSansIOProtocol):
+class QuietWebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's websocket, whose library tells nothing of what passes."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.conn.logger = SILENT
+        self.conn.debug = False
+
+
+class StraightWebSocket(QuietWebSocket):
     """uvicorn's websocket with a short way: frames go between the socket and the session within one callback.
 
     An app finds it in its scope's extensions, as STRAIGHT, and may do without: each frame can go either way, in order.
