@@ -177,7 +177,7 @@ class StraightWebSocket(QuietWebSocket):
 
     def write_at_once(self, frame: str) -> bool:
         """Writes a frame; False: not now, it has to go by the app's `send`, which waits or says why not."""
-        if not self.handshake_complete or self.close_sent or self.disconnected or not self.writable.is_set():
+        if not self.handshake_complete or self.close_sent or self.transport.is_closing() or not self.writable.is_set():
             return False
         try:
             self.conn.send_text(frame.encode())
