@@ -101,7 +101,7 @@ async def test_a_session_that_fails_takes_its_wants_along_and_nobody_else(monkey
         await client.expect(Offer)
         monkeypatch.setattr(server.exchange, "garble", None)
         await client.send("what is this")
-        await client.closed()
+        assert await client.closed() == 1011
         await other.want("b")
         assert await other.expect(Offer) == Offer("b")
 

@@ -20,6 +20,7 @@ from rota.slots.messages import Error, Offer, Queued, ServerMessage, encode, fro
 
 QUEUED_S: Final = 0.02
 """How long QUEUED waits for the OFFER that makes it old news."""
+INTERNAL_ERROR: Final = 1011  # the code that websockets have for it
 
 log = get_logger("rota.execserver")
 
@@ -100,6 +101,7 @@ class Session:
             error = reader.exception()
         if error is not None:
             why = "its session failed"
+            self._closing = self._closing or (INTERNAL_ERROR, why)
             log.error("a client's session failed", client=number, exc_info=error)
         if not writer.cancelled():
             writer.exception()  # the connection ended while it was written to: nothing that the reader does not see
