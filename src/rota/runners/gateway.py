@@ -74,6 +74,7 @@ class Gateway:
         self._random = random
         self._sessions: dict[str, Live] = {}
         self._asks: dict[int, Live] = {}
+        self._claiming: dict[int, Link] = {}
         self._ended: OrderedDict[Lease, None] = OrderedDict()
         self._timers: Timers[tuple[str, int | str]] = Timers()
         self._out: list[Command] = []
@@ -267,7 +268,7 @@ class Gateway:
             if live is None or live.job.lease != lease:
                 self._send_cancel(link, lease.job_id, CancelReason.LEASE_LOST)
             elif live.state is State.CANCELLING:
-                self._send_cancel(link, lease.job_id, CancelReason.USER)
+                self._send_cancel(link, lease.job_id, live.cancel_reason)
         for live in resumed:
             self._send_op(live)
         if self.draining is not None:
@@ -341,6 +342,14 @@ class Gateway:
                 wanted -= link.free
                 self._claim(link)
                 self.registry.place(link)
+        for link in self._claiming.values() if wanted > 0 else ():
+            # What it claims just now may have been looked for before this job was there.
+            if (
+                link.identity is not None
+                and belongs(event.needs, kind=link.identity.kind, org_id=link.identity.org_id)
+                and lacks(event.needs, link.capabilities) is None
+            ):
+                link.claim_again = True
 
     def _claim(self, link: Link) -> None:
         if link.claiming:
@@ -352,6 +361,7 @@ class Gateway:
         while link.declined and next(iter(link.declined.values())) <= self._now:
             link.declined.popitem(last=False)
         link.claiming, link.claim_again = slots, False
+        self._claiming[link.number] = link
         self._out.append(
             events.Claim(
                 link.number, link.identity, target_of(link.identity.kind), link.identity.org_id, link.capabilities,
@@ -364,6 +374,7 @@ class Gateway:
         asked = 0
         if link is not None:
             asked, link.claiming = link.claiming, 0
+        self._claiming.pop(event.connection, None)
         for job in event.jobs:
             if link is None or link.phase is not Phase.OPEN or link.draining or self.draining is not None:
                 self._out.append(events.Release(job.lease, "", "the runner is gone or drains"))
@@ -419,6 +430,8 @@ class Gateway:
         return True
 
     def _accept(self, link: Link, live: Live, _message: messages.Accept) -> None:
+        if live.state is State.CANCELLING:  # it said so before it heard of the cancel, or it does not know of it
+            self._send_cancel(link, live.job.lease.job_id, live.cancel_reason)
         if live.state is not State.OFFERED:
             return
         live.state, live.answer_by = State.RUNNING, None
@@ -517,7 +530,7 @@ class Gateway:
         live = self.jobs.get(event.job_id)
         if live is None or live.state is State.CANCELLING:
             return
-        live.state, live.answer_by = State.CANCELLING, self._now + GRACE_S
+        live.state, live.answer_by, live.cancel_reason = State.CANCELLING, self._now + GRACE_S, event.reason
         if live.link is not None:
             self._send_cancel(live.link, event.job_id, event.reason)
         self._release_waiters(live, 409, "op_cancelled", f"the job was cancelled: {event.reason}")
