@@ -87,7 +87,8 @@ class Settings:
         gateway_org_slots: jobs of one organisation in the pool at once; unset: any number.
         gateway_buffer_slots: slots of the pool beyond what waits and runs, for the scaling signal.
         gateway_min_agent: runners with an older agent get no jobs.
-        gateway_hellos_per_s: how many runners a gateway lets connect in a second.
+        gateway_hellos_per_s: how many runners a gateway lets connect in a second; those that hold jobs are counted on
+            their own.
         gateway_audit_days: how long events of the audit trail stay, 1 to 36,500 days.
         runner_gateway: the gateway that a runner dials, `wss://host`.
         runner_tls: `development` lets a runner dial `ws://` beyond its own machine, too.
@@ -100,6 +101,7 @@ class Settings:
         runner_quota_mib: what the files of all its sessions may take together.
         runner_floor_mib: with less free disk than this it takes no work.
         runner_output_mib: the largest object that it publishes.
+        runner_memory_mib: what one ffmpeg may take; else its part of three quarters of what there is.
         runner_fontset: the version of the fonts that it has for overlays.
     """
 
@@ -155,7 +157,7 @@ class Settings:
     gateway_org_slots: int | None = None
     gateway_buffer_slots: int = 0
     gateway_min_agent: str | None = None
-    gateway_hellos_per_s: float = 200.0
+    gateway_hellos_per_s: float = 500.0
     gateway_audit_days: float = 365.0
     runner_gateway: str | None = None
     runner_tls: Literal["required", "development"] = "required"
@@ -168,6 +170,7 @@ class Settings:
     runner_quota_mib: int = 20_480
     runner_floor_mib: int = 1024
     runner_output_mib: int = 4096
+    runner_memory_mib: int | None = None
     runner_fontset: str = "0"
 
     def require_dsn(self) -> str:
@@ -312,6 +315,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "runner_quota_mib": _whole(1, 1_000_000_000),
     "runner_floor_mib": _whole(0, 1_000_000_000),
     "runner_output_mib": _whole(1, 1_000_000),
+    "runner_memory_mib": _whole(64, 100_000_000),
     "runner_fontset": _text,
 }
 

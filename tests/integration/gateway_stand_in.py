@@ -40,6 +40,7 @@ class GatewayStandIn:
         """So many answers get lost, after what was asked was done."""
         self.refuse: list[tuple[int, dict[str, Any]]] = []
         """What the next ops are answered with, in place of being run."""
+        self.refuses_after_s = 0.0
         self.changed = asyncio.Condition()
         self.verdicts: list[str] = []
         self.url = ""
@@ -136,6 +137,7 @@ class GatewayStandIn:
         self.asked.append(body)
         if self.refuse:
             status, answer = self.refuse.pop(0)
+            await asyncio.sleep(self.refuses_after_s)
             return web.json_response(answer, status=status)
         session_id = request.match_info["id"]
         job_id = next((key for key, job in self.jobs.items() if job.get("sessionId") == session_id), None)

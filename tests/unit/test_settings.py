@@ -43,7 +43,7 @@ def test_each_setting_can_come_from_each_source(tmp_path: Path) -> None:
         "runner_gateway": "wss://gateway", "runner_tls": "development", "runner_ca": "ca.pem",
         "runner_credential": "s3cret", "runner_name": "mac-7", "runner_state": "/var/runner",
         "runner_scratch": "/scratch", "runner_slots": 3, "runner_quota_mib": 5, "runner_floor_mib": 6,
-        "runner_output_mib": 7, "runner_fontset": "3",
+        "runner_output_mib": 7, "runner_memory_mib": 64, "runner_fontset": "3",
     }  # fmt: skip
     expected = Settings(**told)
     as_text = {f"ROTA_{name.upper()}": str(value) for name, value in told.items()}
@@ -141,6 +141,7 @@ WRONG: dict[str, list[Any]] = {
     "runner_quota_mib": [0, -1, "1G"],
     "runner_floor_mib": [-1, "low"],
     "runner_output_mib": [0, 1_000_001],
+    "runner_memory_mib": [63, "1G"],
     "runner_fontset": ["", 1],
 }
 

@@ -374,12 +374,14 @@ def seek(session: SessionRow | None, *, instance: str, forwarded: bool) -> str |
         return _lost("its lease is gone")
     if session.cancel_asked:
         return _lost("its job was cancelled")
-    if session.gateway_instance == instance or forwarded:
+    if session.gateway_instance == instance:
         return _lost("its runner is not connected")
-    if session.address is None:
+    if session.address is None or forwarded:
+        # A gateway that was started anew where another one was is asked for that one's sessions: they are not lost.
+        what = "was not heard of" if session.address is None else f"is not this one, {instance}"
         return Problem(
             code="session_owner_unreachable",
-            message=f"The gateway {session.gateway_instance} that has this session was not heard of.",
+            message=f"The gateway {session.gateway_instance} that has this session {what}.",
         )
     return session.address
 

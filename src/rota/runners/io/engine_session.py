@@ -27,7 +27,7 @@ from rota.errors import (
     VerificationFailed,
 )
 from rota.io.log import get_logger
-from rota.objects.keys import staging_key
+from rota.objects.keys import check_final_key, staging_key
 from rota.objects.store import CONTENT_TYPE, ObjectStore
 from rota.runners import ops
 from rota.runners.engine_answers import JobView, result_or_raise
@@ -148,6 +148,8 @@ class RunnerSession:
         bytes_max: int | None = None,
     ) -> Published:
         """Takes a file out, has it checked and promoted."""
+        if to is not None:
+            check_final_key(to)  # before gigabytes are moved
         limit = min(bytes_max or self._output_bytes_max, self._output_bytes_max)
         kind = content_type or mimetypes.guess_type(path)[0] or CONTENT_TYPE
         job_id = UUID(self._job_id)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from rota.errors import GatewayAway, JobNotFound, OpInFlight, SessionError
+from rota.errors import GatewayAway, JobNotFound, OpInFlight, OpTimeout, SessionError
 from rota.io.clock import lease_clock
 from rota.io.log import redact
 from rota.runners.engine_answers import AGAIN_S, JobView, OpAnswer, read_answer, read_job, read_staging, refused
@@ -27,6 +27,8 @@ WAIT_S: Final = 30
 LOST_S: Final = 60.0
 """How long a request whose answer was lost is asked again: longer than a lease, in which a runner finds another
 gateway."""
+HELD_S: Final = 20.0
+"""A request that was lost after so long was taken: a balancer's limit cut it off, and no gateway is missing."""
 AGAIN_FIRST_S: Final = 0.2
 AGAIN_MOST_S: Final = 5.0
 OP_SLACK_S: Final = 15.0
@@ -120,9 +122,11 @@ class GatewayClient:
         own_op: bool = False,
     ) -> bytes:
         """Asks until there is an answer, for a while."""
+        began = lease_clock()
         until: float | None = None
         pause_s = AGAIN_FIRST_S
         while True:
+            asked_at = lease_clock()
             try:
                 return await self._ask(method, path, body=body, query=query, answer_s=answer_s)
             except GatewayAway:
@@ -131,8 +135,13 @@ class GatewayClient:
                 # After a lost answer this is our own op, which still runs.
                 if not own_op or until is None:
                     raise
+            except OpTimeout:
+                # Before its time is over it is the gateway that ends: the runner goes on, and another gateway is asked.
+                if not own_op or lease_clock() >= began + answer_s - OP_SLACK_S:
+                    raise
             now = lease_clock()
-            until = now + self._lost_s if until is None else until
+            if until is None or now >= asked_at + HELD_S:
+                until = min(now, began + answer_s) + self._lost_s
             if now >= until:
                 raise GatewayAway(
                     f"The gateway at {redact(self._base)} has not answered for {self._lost_s:g} s. Is `rota gateway` "

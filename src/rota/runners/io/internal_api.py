@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from rota.errors import DatabaseAway
 from rota.io.log import get_logger
 from rota.runners import api
 from rota.runners.api import Problem
@@ -33,6 +34,11 @@ from rota.runners.openapi import document
 FORWARDED: Final = "x-rota-forwarded"
 """Marks a request that came from another replica: it is not forwarded again (S58)."""
 FORWARD_CONNECT_S: Final = 5.0
+FORWARD_LOOK_S: Final = 5.0
+"""How often a gateway that forwarded an op looks whether the session is still there: one that stands still, or has left
+the network, says nothing for as long as an op may take."""
+MOVES_MAX: Final = 8
+"""How often an op is looked for anew because its runner has connected elsewhere."""
 FORWARD_MARGIN_S: Final = 30.0
 """How much longer than the op itself the owner's answer is awaited."""
 
@@ -71,7 +77,9 @@ class InternalApi:
     def routes(self) -> list[BaseRoute]:
         """What to serve."""
 
+        # Routes are tried in their order: what is asked most comes first.
         served: dict[str, dict[str, Handler]] = {
+            "/sessions/{id}/ops": {"POST": self._op},
             "/jobs": {"POST": self._create},
             "/jobs/{id}": {"GET": self._read, "DELETE": self._cancel},
             "/jobs/{id}/staging": {"POST": self._staging},
@@ -79,7 +87,6 @@ class InternalApi:
             "/executions/{id}": {"DELETE": self._end_execution},
             "/organisations/{id}": {"GET": self._organisation, "PUT": self._put_organisation},
             "/runners": {"GET": self._runners},
-            "/sessions/{id}/ops": {"POST": self._op},
             "/scaling": {"GET": self._scaling},
         }
         # One route for each path, so that whoever asks in another way is told all the methods that there are.
@@ -202,44 +209,72 @@ class InternalApi:
         session_id = _uuid(request, "session_not_found")
         asked = await body_of(request, api.RunOp)
         self._check(asked, urls=True)
-        answer = await _unless_gone(
-            request,
-            self._exchange.op(
-                str(session_id), op_id=asked.op_id, op=asked.op, args=asked.args, timeout_s=asked.timeout_sec
-            ),
-        )
-        match answer:
-            case AnswerOp(_, op_id, result, error):
-                return to_json(api.OpDone(op_id=op_id, ok=error is None, result=result, error=error), 200)
-            case RefuseOp(_, status, code, reason):
-                raise Refused(status, code, f"The op was not answered: {reason}.", reason=reason)
-        return await self._forward(request, session_id, asked, answer.op_id)
+        for _ in range(MOVES_MAX):
+            answer = await _unless_gone(
+                request,
+                self._exchange.op(
+                    str(session_id), op_id=asked.op_id, op=asked.op, args=asked.args, timeout_s=asked.timeout_sec
+                ),
+            )
+            match answer:
+                case AnswerOp(_, op_id, result, error):
+                    return to_json(api.OpDone(op_id=op_id, ok=error is None, result=result, error=error), 200)
+                case RefuseOp(_, status, code, reason):
+                    raise Refused(status, code, f"The op was not answered: {reason}.", reason=reason)
+            asked = msgspec.structs.replace(asked, op_id=answer.op_id)
+            forwarded = await _unless_gone(request, self._forward(request, session_id, asked))
+            if forwarded is not None:
+                return forwarded
+        raise Refused(502, "session_owner_unreachable", "The runner of this session goes from gateway to gateway.")
 
-    async def _forward(self, request: Request, session_id: UUID, asked: api.RunOp, op_id: str) -> Response:
+    async def _forward(self, request: Request, session_id: UUID, asked: api.RunOp) -> Response | None:
+        """What the owner of the session answers; None if it is the owner no more."""
         row = await self._exchange.store.session(session_id)
         instance = self._exchange.gateway.rules.instance
         where = api.seek(row, instance=instance, forwarded=FORWARDED in request.headers)
         if isinstance(where, Problem):
             return to_json(where, api.STATUS[where.code])
-        if self._http is None:
-            self._http = aiohttp.ClientSession()
-        whole_s = asked.timeout_sec or (row.timeout_s if row is not None else None) or 0
-        timeout = aiohttp.ClientTimeout(total=whole_s + FORWARD_MARGIN_S, connect=FORWARD_CONNECT_S)
+        assert row is not None, "an owner stands in a row"
+        whole_s = asked.timeout_sec or row.timeout_s or 0
+        passing = asyncio.ensure_future(self._pass_on(where, session_id, asked, whole_s + FORWARD_MARGIN_S))
+        moving = asyncio.ensure_future(self._moved(session_id, row.gateway_instance))
         try:
-            async with self._http.post(
-                f"{where}/internal/v1/sessions/{quote(str(session_id))}/ops",
-                data=msgspec.json.encode(msgspec.structs.replace(asked, op_id=op_id)),
-                headers={"Authorization": f"Bearer {self._token}", FORWARDED: instance,
-                         "Content-Type": "application/json"},
-                timeout=timeout,
-                allow_redirects=False,
-            ) as answer:  # fmt: skip
-                return Response(await answer.read(), answer.status, media_type="application/json")
+            await asyncio.wait({passing, moving}, return_when=asyncio.FIRST_COMPLETED)
+            return passing.result() if passing.done() else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             log.warning("the owner of a session is not reached", session_id=str(session_id), error=type(error).__name__)
             raise Refused(
                 502, "session_owner_unreachable", "The gateway that has this session was not reached."
             ) from None
+        finally:
+            passing.cancel()
+            moving.cancel()
+            await asyncio.gather(passing, moving, return_exceptions=True)
+
+    async def _pass_on(self, where: str, session_id: UUID, asked: api.RunOp, answer_s: float) -> Response:
+        if self._http is None:
+            self._http = aiohttp.ClientSession()
+        async with self._http.post(
+            f"{where}/internal/v1/sessions/{quote(str(session_id))}/ops",
+            data=msgspec.json.encode(asked),
+            headers={"Authorization": f"Bearer {self._token}", FORWARDED: self._exchange.gateway.rules.instance,
+                     "Content-Type": "application/json"},
+            timeout=aiohttp.ClientTimeout(total=answer_s, connect=FORWARD_CONNECT_S),
+            allow_redirects=False,
+        ) as answer:  # fmt: skip
+            return Response(await answer.read(), answer.status, media_type="application/json")
+
+    async def _moved(self, session_id: UUID, owner: str) -> None:
+        """Returns when the runner of the session is here, or its row names another gateway."""
+        while True:
+            await asyncio.sleep(FORWARD_LOOK_S)
+            live = self._exchange.gateway.live(str(session_id))
+            if live is not None and live.link is not None:
+                return
+            with contextlib.suppress(DatabaseAway):
+                row = await self._exchange.store.session(session_id)
+                if row is None or row.gateway_instance != owner:
+                    return
 
 
 _DOCUMENT: Final = msgspec.json.encode(document())
