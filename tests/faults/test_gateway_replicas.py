@@ -19,13 +19,15 @@ import pytest
 from rota.demo.balancers import NAMES, Balancer, Name, find
 from rota.io.postgres import Database, Target
 from tests.faults.processes import ROOT
-from tests.faults.runner_sites import TOKEN, Agent, Gateway, Op, RunnerSite, Session
+from tests.faults.runner_programs import TOKEN, Agent, Gateway
+from tests.faults.runner_sites import Op, RunnerSite, Session
 from tests.faults.together import Cases, Outcomes, eventually
 from tests.integration.programs import nothing_runs
 from tests.postgres_servers import Server, unavailable
 
 IDLE_S = 8
 """Of the balancers: less than a lease, and more than heartbeats are apart."""
+pytestmark = pytest.mark.timeout(600)  # the first test waits for all cases
 LAST = 9
 CASES: "Cases[Fabric]" = Cases()
 
@@ -310,9 +312,12 @@ async def test_a_replica_that_stands_still_is_left_and_does_no_harm_when_it_goes
 
 @CASES.case(turn=5)
 async def test_all_replicas_are_killed_and_come_back_within_the_leases(fabric: Fabric) -> None:
+    gate = fabric.folder / "gate"
+    spares = await asyncio.gather(*(gateway.spare(gate) for gateway in fabric.gateways))
     work = await AtWork.begin(fabric)
     await asyncio.gather(*(gateway.kill() for gateway in fabric.gateways))
-    await asyncio.gather(*(gateway.start() for gateway in fabric.gateways))
+    gate.touch()
+    await asyncio.gather(*(one.is_now(spare) for one, spare in zip(fabric.gateways, spares, strict=True)))
     await work.kept()
 
 
