@@ -114,6 +114,17 @@ async def test_an_output_is_promoted_to_a_key_that_its_runner_cannot_reach(tmp_p
         assert all(f"/runner-staging/{job_id}/" in url for url in runner.urls)
 
 
+@pytest.mark.parametrize("to", ["", "a//b", "../x", "runner-staging/x/1", "runner-verifying/x"])
+async def test_a_key_that_is_none_is_refused_before_anything_is_published(tmp_path: Path, to: str) -> None:
+    store = FolderStore(tmp_path, base_url="https://objects.invalid")
+    runner = Runner(store)
+    gateway = GatewayStandIn(publish=runner.publish)
+    async with engine_of(gateway, tmp_path) as engine, engine.session(asks()) as session:
+        with pytest.raises(rota.RotaError, match=r"key|lies where runners write"):
+            await session.publish("cut.mp4", to=to)
+    assert runner.urls == []
+
+
 async def test_an_output_that_is_not_what_was_said_is_removed(tmp_path: Path) -> None:
     store = FolderStore(tmp_path, base_url="https://objects.invalid")
     runner = Runner(store)
@@ -122,11 +133,17 @@ async def test_an_output_that_is_not_what_was_said_is_removed(tmp_path: Path) ->
         await runner.publish(args)
         return ok(bytes=len(MEDIA), sha256="0" * 64)
 
-    async with engine_of(GatewayStandIn(publish=lies), tmp_path) as engine:
+    gateway = GatewayStandIn(publish=lies)
+    async with engine_of(gateway, tmp_path) as engine:
         async with engine.session(asks()) as session:
             with pytest.raises(rota.VerificationFailed):
                 await session.publish("cut.mp4", to="films/cut.mp4")
+            with pytest.raises(rota.SessionLost):
+                await session.stat("cut.mp4")
         assert [key async for key in store.keys("")] == ["uploads/in.mp4"]
+        # Its job failed before anybody could close the session as if all were well.
+        assert gateway.states() == ["Failed"] and "not the one" in gateway.verdicts[0]
+        assert [op["op"] for op in gateway.asked] == ["publish"]
 
 
 async def test_s89_a_transfer_is_issued_anew_with_a_fresh_url_and_op_id(tmp_path: Path) -> None:

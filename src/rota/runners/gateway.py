@@ -19,7 +19,7 @@ from uuid import UUID
 from rota.runners import clocks, handshake, messages
 from rota.runners import gateway_events as events
 from rota.runners.gateway_events import Command, Event, Job, Lease
-from rota.runners.matching import Needs, belongs, failure_class, lacks, refuses, target_of
+from rota.runners.matching import Needs, Target, belongs, failure_class, lacks, refuses, target_of
 from rota.runners.messages import CancelReason, CloseCode, FailureClass, Frame, OfJob, Outcome
 from rota.runners.registry import Link, Live, Phase, Registry, State
 from rota.runners.session import InFlight, OpGate
@@ -44,6 +44,7 @@ BEATS_MAX: Final = 4
 ENDED_MAX: Final = 4096
 """Jobs that ended here and are remembered, so that what crosses their end on its way is not answered."""
 PROGRESS_EVERY_S: Final = 1.0
+DISABLED: Final = "this organisation may not use runners now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,8 @@ class Gateway:
                 events.Heard: self._heard, events.Lost: self._lost, events.Verified: self._verified,
                 events.Refused: self._refused, events.Kept: self._kept, events.Claimed: self._claimed,
                 events.Renewed: self._renewed, events.LeaseLost: self._lease_lost, events.Demand: self._demand,
-                events.CancelJob: self._cancel_job, events.Revoked: self._revoked, events.Forbidden: self._forbidden,
+                events.CancelJob: self._cancel_job, events.JobEnded: self._job_ended,
+                events.Revoked: self._revoked, events.Forbidden: self._forbidden,
                 events.Moved: self._moved, events.OpAsked: self._op_asked, events.AskGone: self._ask_gone,
                 events.Drain: self._drain, events.Stop: self._stop, events.Tick: self._tick,
             }
@@ -196,6 +198,12 @@ class Gateway:
     def _verified(self, event: events.Verified) -> None:
         link = self._waiting(event.connection, Phase.CHECKING)
         if link is None:
+            return
+        if event.identity.runner_id in link.barred:
+            self._goodbye(link, CloseCode.UNAUTHENTICATED, "the device was revoked")
+            return
+        if event.identity.org_id in link.barred:
+            self._goodbye(link, CloseCode.FORBIDDEN, DISABLED)
             return
         link.identity = event.identity
         old = self.registry.of_runner.get(event.identity.runner_id)
@@ -516,19 +524,34 @@ class Gateway:
         self._release_waiters(live, 409, "op_cancelled", f"the job was cancelled: {event.reason}")
         self._watch(live)
 
+    def _job_ended(self, event: events.JobEnded) -> None:
+        live = self.jobs.get(event.job_id)
+        if live is not None:
+            self._tell_and_forget(live, CancelReason.EXECUTION_ENDED, "its job has ended")
+
     def _revoked(self, event: events.Revoked) -> None:
+        self._bar(event.runner_id)
         for live in [live for live in self.jobs.values() if live.runner_id == event.runner_id]:
-            self._expire(live, "the device was revoked", CancelReason.REVOKED)
+            self._expire(live, event.reason, CancelReason.REVOKED)
         link = self.registry.of_runner.get(event.runner_id)
         if link is not None:
-            self._goodbye(link, CloseCode.UNAUTHENTICATED, "this device was revoked")
+            self._goodbye(link, CloseCode.UNAUTHENTICATED, event.reason)
 
     def _forbidden(self, event: events.Forbidden) -> None:
+        self._bar(event.org_id)
+        # Also those whose device is not connected just now; what the pool does for it is the platform's own.
+        for live in [one for one in self.jobs.values() if one.job.org_id == event.org_id]:
+            if live.job.target == Target.ORG_RUNNER:
+                self._expire(live, "the organisation is disabled", CancelReason.REVOKED)
         for link in list(self.registry.of_runner.values()):
             if link.identity is not None and link.identity.org_id == event.org_id:
-                for live in list(link.jobs.values()):
-                    self._expire(live, "the organisation is disabled", CancelReason.REVOKED)
-                self._goodbye(link, CloseCode.FORBIDDEN, "this organisation may not use runners now")
+                self._goodbye(link, CloseCode.FORBIDDEN, DISABLED)
+
+    def _bar(self, name: str) -> None:
+        """Whoever is being looked at now must not come in on what was read before."""
+        for link in self.registry.links.values():
+            if link.phase is Phase.CHECKING:
+                link.barred.add(name)
 
     def _expire(self, live: Live, reason: str, cancel: CancelReason | None = None) -> None:
         self._out.append(events.Expire(live.job.lease, reason))

@@ -86,6 +86,8 @@ class Link:
     claiming: int = 0
     """Slots for which a claim is under way."""
     claim_again: bool = False
+    barred: set[str] = field(default_factory=set)
+    """Devices and organisations that were barred while its hello was looked at: what was read of them may be older."""
     jobs: dict[str, Live] = field(default_factory=dict)
     beats: deque[RunnerHeartbeat] = field(default_factory=deque)
     declined: OrderedDict[str, float] = field(default_factory=OrderedDict)

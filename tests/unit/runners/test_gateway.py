@@ -223,7 +223,47 @@ def test_a_disabled_organisation_is_closed_with_4403() -> None:
     desk = Desk()
     desk.connect(1, identity=DESKTOP)
     desk.connect(2, identity=POOL)
+    desk.deal(at=2)
     assert [(c.connection, int(c.code)) for c in of(events.Close, desk(events.Forbidden("org-1")))] == [(1, 4403)]
+    assert JOB in desk.core.jobs, "what the pool does for it was begun when it was allowed"
+
+
+def test_a_disabled_organisation_loses_also_what_its_devices_will_come_back_for() -> None:
+    desk = Desk()
+    desk.connect(identity=DESKTOP)
+    desk.run(job_of(target="OrgRunner"))
+    desk(events.Lost(1))
+    said = desk(events.Forbidden("org-1"))
+    assert said == [events.Expire(Lease(JOB, 1), "the organisation is disabled")] and not desk.core.jobs
+
+
+@pytest.mark.parametrize(("event", "code"), [(events.Revoked("device-1"), 4401), (events.Forbidden("org-1"), 4403)])
+def test_who_is_barred_while_its_hello_is_looked_at_does_not_come_in(event: Any, code: int) -> None:
+    desk = Desk()
+    desk.hello()
+    assert desk(event) == []
+    said = desk(events.Verified(1, DESKTOP))  # by what was read before
+    assert closes(said) == [code] and [type(m) for m in messages_of(said)] == [messages.Bye]
+    # A hello that begins after it is looked at anew, and rests on what is read then.
+    assert [type(m) for m in messages_of(desk.connect(2, identity=DESKTOP))] == [messages.Welcome]
+
+
+def test_a_worker_whose_secret_was_replaced_is_told_so() -> None:
+    desk = Desk()
+    desk.connect()
+    said = desk(events.Revoked("worker-1", "the pool's secret was replaced"))
+    assert closes(said) == [4401] and messages_of(said)[0].reason == "the pool's secret was replaced"
+
+
+def test_a_job_that_somebody_else_has_ended_is_stopped_and_its_op_released() -> None:
+    desk = Desk()
+    desk.connect()
+    desk.run()
+    desk(events.OpAsked(7, SESSION[:-2] + "a1", "op-1", "stat", {}, None))
+    said = desk(events.JobEnded(JOB))
+    assert [m.reason for m in messages_of(said)] == ["execution_ended"]
+    assert [(one.ask, one.status, one.code) for one in of(events.RefuseOp, said)] == [(7, 410, "session_lost")]
+    assert not desk.core.jobs and desk(events.JobEnded(JOB)) == []
 
 
 # Dealing

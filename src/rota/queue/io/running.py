@@ -7,12 +7,13 @@ cannot be stopped from outside: it is told, and if it does not end in time its p
 """
 
 import asyncio
+import os
 import sys
 import types
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from contextvars import Context as Variables
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
@@ -37,6 +38,8 @@ LOOK_S: Final = 0.2
 """How often a thread that waits for a command looks whether its job must stop."""
 KILL_GRACE_S: Final = 3.0
 """How long a child process that was asked to stop its job may take before it is killed."""
+FORKED_EXIT: Final = 70
+"""EX_SOFTWARE: the exit status of a process that a handler forked and let run on into its worker's code."""
 
 
 T = TypeVar("T")
@@ -63,6 +66,7 @@ class Surroundings:
         schema: where Rota's tables live.
         commands: gives whoever runs commands for handlers; None where nobody does.
         sessions: gives whoever opens sessions on runners for them; None where nobody does.
+        pid: the worker's process.
     """
 
     leases: GuardedBook
@@ -70,6 +74,13 @@ class Surroundings:
     schema: str
     commands: Callable[[], Commands] | None = None
     sessions: Callable[[], Sessions] | None = None
+    pid: int = field(default_factory=os.getpid)
+
+    def end_if_forked(self) -> None:
+        """Ends this process if a handler made it by os.fork and then came back from its code: it would go on as a
+        second worker on the same connections."""
+        if os.getpid() != self.pid:
+            os._exit(FORKED_EXIT)
 
 
 class Running:
@@ -215,9 +226,10 @@ class Running:
         if self.child is not None:
             if first:
                 self.child.ask_to_stop()
-                # What then is left of the lease is for the kill itself.
+                # What then is left of the lease is for the kill itself, and it is over before the heart looks whether
+                # the job is stuck, which it does in the last half.
                 left_s = max(0.0, self.held.deadline - self.stop_seen_at)
-                grace_s = min(self.kill_after_s, max(left_s / 2, left_s - KILL_GRACE_S))
+                grace_s = min(self.kill_after_s, max(left_s / 4, left_s - KILL_GRACE_S))
                 asyncio.get_running_loop().call_later(grace_s, self._kill, self.child)
             return
         if self.task is not None and not self.in_thread:
@@ -241,7 +253,7 @@ class Running:
         context = Context(self.job, payload, host=self)
         if self.handler.is_async:
             coroutine = variables.run(self.handler.call, context, payload)
-            return await _stepped(coroutine, self.held, variables, waits, self._worker.leases)  # type: ignore[misc]
+            return await _stepped(coroutine, self.held, variables, waits, self._worker)  # type: ignore[misc]
         self.in_thread = True
         self._loop = asyncio.get_running_loop()
         waits()
@@ -257,6 +269,8 @@ class Running:
         except (StopIteration, GeneratorExit) as error:
             # asyncio lets no future hold the one, and would wait for ever; the other means that a coroutine is closed.
             raise RuntimeError(f"The handler raised {type(error).__name__}") from error
+        finally:
+            self._worker.end_if_forked()
 
 
 async def run_in_child(running: Running, children: Children) -> Ended:
@@ -268,6 +282,8 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     running.child = child
     telling: asyncio.Task[None] | None = None
     try:
+        if running.must_stop():
+            raise ChildDied("The job had to stop while its child process was started")
         target = target_of(running.handler.function)
         job = running.job if running.span is None else structs.replace(running.job, trace=running.span.traceparent)
         order = run_message(job, target, deadline=running.held.deadline, schema=running.schema)
@@ -330,10 +346,10 @@ def _stepped(
     held: Held,
     variables: Variables,
     waits: Callable[[], None],
-    leases: GuardedBook,
+    worker: Surroundings,
 ) -> Generator[Any, Any, Any]:
     """Steps a handler's coroutine, and looks at its lease before each step but the first."""
-    run, lease = variables.run, held.lease
+    run, leases, lease = variables.run, worker.leases, held.lease
     step, value, told, first = coroutine.send, None, False, True
     while True:
         # If this step never ends, the heart reads here whose it is.
@@ -348,6 +364,7 @@ def _stepped(
             raise
         finally:
             leases.stepping = None
+        worker.end_if_forked()
         if told:
             # It was told to stop and wants to go on: it never gets another step.
             raise Stopped

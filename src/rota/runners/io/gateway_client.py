@@ -66,12 +66,13 @@ class GatewayClient:
         """Creates a job, or finds the one that has its idempotency key."""
         return read_job(await self._insist("POST", "/jobs", body=body))
 
-    async def job(self, job_id: str, *, wait_s: int = 0) -> JobView:
-        """Reads a job; with `wait_s`, when it has ended or the window is over.
+    async def job(self, job_id: str, *, wait_s: int = 0, until: str = "ended") -> JobView:
+        """Reads a job; with `wait_s`, when it has ended, or the window is over; until `running`, also when a runner has
+        accepted it.
 
         Raises: JobNotFound.
         """
-        query = {} if wait_s <= 0 else {"wait": f"{wait_s}s"}
+        query = {} if wait_s <= 0 else {"wait": f"{wait_s}s", "until": until}
         return read_job(await self._insist("GET", f"/jobs/{job_id}", query=query, answer_s=wait_s + ANSWER_S))
 
     async def staging(self, job_id: str) -> int:
@@ -80,6 +81,13 @@ class GatewayClient:
         Raises: JobNotFound.
         """
         return read_staging(await self._insist("POST", f"/jobs/{job_id}/staging"))
+
+    async def verdict(self, job_id: str, message: str) -> None:
+        """Says that an output of this job was refused: it fails with class `runner`.
+
+        Raises: JobNotFound; GatewayRefused if it has ended otherwise.
+        """
+        await self._insist("POST", f"/jobs/{job_id}/verdict", body={"message": message[:2000]})
 
     async def cancel(self, job_id: str) -> None:
         """Cancels a job; one that has ended is let be."""
