@@ -6,6 +6,7 @@ times that depend on them. Each op is counted where it is carried out.
 """
 
 import asyncio
+import itertools
 import re
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -38,6 +39,7 @@ class Fabric(RunnerSite):
 
     gateways: tuple[Gateway, ...] = ()
     fronts: dict[Name, str] = field(default_factory=dict)
+    balancers: list[Balancer] = field(default_factory=list)
     team: list[tuple[Name, Agent]] = field(default_factory=list)
 
     async def owner(self, session: Session) -> Gateway:
@@ -79,11 +81,11 @@ async def fabric_of(dsn: str, folder: Path) -> AsyncIterator[Fabric]:
         try:
             fabric.gateways = (fabric.gateway(), fabric.gateway())
             places = [f"127.0.0.1:{gateway.port}" for gateway in fabric.gateways]
-            balancers = [
+            fabric.balancers = [
                 stack.enter_context(Balancer(name, folder / name, places, idle_s=IDLE_S, kind="gateways"))
                 for name in NAMES
             ]
-            fabric.fronts = {balancer.name: f"http://127.0.0.1:{balancer.port}" for balancer in balancers}
+            fabric.fronts = {balancer.name: f"http://127.0.0.1:{balancer.port}" for balancer in fabric.balancers}
             fabric.url = fabric.fronts["nginx"]
             # All at once: runners dial until there is a gateway.
             by: tuple[Name, ...] = ("nginx", "haproxy", "haproxy")
@@ -262,7 +264,6 @@ class AtWork:
         """Those ops end well, each session takes more of them, no lease was lost, and all is closed in order."""
         for op in self.ops:
             await op.go()
-        for op in self.ops:
             await op.done()
         for session in self.sessions:
             await session.works()
@@ -318,6 +319,26 @@ async def test_all_replicas_are_killed_and_come_back_within_the_leases(fabric: F
     await asyncio.gather(*(gateway.kill() for gateway in fabric.gateways))
     gate.touch()
     await asyncio.gather(*(one.is_now(spare) for one, spare in zip(fabric.gateways, spares, strict=True)))
+    await work.kept()
+
+
+@CASES.case(turn=6)
+async def test_a_balancer_that_is_started_anew_costs_no_session(fabric: Fabric) -> None:
+    """It cuts all connections at once, of runners and of the engine."""
+    work = await AtWork.begin(fabric)
+    for op in work.ops:
+        await op.go()
+        await op.done()
+    for balancer in fabric.balancers:
+        balancer.__exit__()
+    # Asked while nobody has the runners: at either gateway, so that some are passed on.
+    asked = [
+        await session.op(url=gateway.address)
+        for session, gateway in zip(work.sessions, itertools.cycle(fabric.gateways), strict=False)
+    ]
+    await asyncio.gather(*(asyncio.to_thread(balancer.__enter__) for balancer in fabric.balancers))
+    for op in asked:
+        await op.done()
     await work.kept()
 
 
