@@ -30,8 +30,8 @@ from tests.integration.object_stands import raw_server
 MIB = 1024 * 1024
 LIMIT_S = 30.0
 SIGNATURE = "S3cr3tS1gnatur3"
-FILM = bytes(range(256)) * 32 * 1024
-"""8 MiB: more than a socket and its buffers hold."""
+FILM = bytes(range(256)) * 96 * 1024
+"""24 MiB: more than two sockets hold, whatever the system gives them."""
 
 Server = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
