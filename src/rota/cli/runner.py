@@ -1,4 +1,4 @@
-"""`rota runner pair|run`: makes this machine a runner of a gateway, and runs it."""
+"""`rota runner pair|rotate|run`: makes this machine a runner of a gateway, and runs it."""
 
 import asyncio
 from typing import Annotated
@@ -12,14 +12,20 @@ from rota.errors import SettingsError
 from rota.io import log, terminal
 from rota.runners.io.identity import read_identity, write_identity
 from rota.runners.io.pairing import pair as pair_with
+from rota.runners.io.pairing import rotate as rotate_with
 from rota.runners.io.probing import probe, system
 from rota.runners.io.running import gateway_of, name_of, run_runner, state_folder, who
 from rota.runners.io.shown import facts_of, shown_for
 from rota.runners.io.trust import trusted
+from rota.runners.pairing import OVERLAP_S_MAX
 from rota.settings import Settings
 
 app = typer.Typer(help="A runner: this machine works for a gateway, which it dials.", no_args_is_help=True)
-app.command("check-argv", context_settings={"ignore_unknown_options": True})(check_argv)
+app.command(
+    "check-argv",
+    short_help="Show what the argv gate makes of command lines.",
+    context_settings={"ignore_unknown_options": True},
+)(check_argv)
 
 Gateway = Annotated[
     str | None, typer.Option("--gateway", help="The gateway, wss://host. Else ROTA_RUNNER_GATEWAY.", metavar="URL")
@@ -27,7 +33,7 @@ Gateway = Annotated[
 Name = Annotated[str | None, typer.Option("--name", help="What people call it; else the machine's name.")]
 
 
-@app.command("pair")
+@app.command("pair", short_help="Pair this machine with a gateway, by a one-time code.")
 def pair(
     code: Annotated[str, typer.Argument(help="The one-time code from your organisation.", metavar="CODE")],
     gateway: Gateway = None,
@@ -51,7 +57,27 @@ def pair(
     terminal.write("next: rota runner run\n")
 
 
-@app.command("run")
+@app.command("rotate")
+def rotate(
+    gateway: Gateway = None,
+    overlap_minutes: Annotated[
+        int | None,
+        typer.Option("--overlap-minutes", min=0, max=OVERLAP_S_MAX // 60, help="How long the key before is good."),
+    ] = None,
+) -> None:
+    """Give this paired machine a new key. A runner that runs here uses it from its next connection on."""
+    settings = _settings(gateway, None)
+    folder = state_folder(settings)
+    held = read_identity(folder)
+    if held is None:
+        raise SettingsError("This machine is not paired. Get a code and run `rota runner pair CODE`.")
+    at = gateway_of(settings, held.gateway)
+    overlap_s = None if overlap_minutes is None else overlap_minutes * 60
+    path = asyncio.run(rotate_with(at, folder, tls=trusted(settings.runner_ca), overlap_s=overlap_s))
+    terminal.write(f"rotated: the new key is in {path}\n")
+
+
+@app.command("run", short_help="Work for a gateway until a signal stops it.")
 def run(
     pool: Annotated[bool, typer.Option("--pool", help="As a worker of the pool, with ROTA_RUNNER_CREDENTIAL.")] = False,
     gateway: Gateway = None,

@@ -18,6 +18,8 @@ from rota.queue.io.watch import Watch
 from rota.queue.job import JobRow, Scope, State
 from rota.queue.payload import check_text
 from rota.queue.watching import KeyHolder
+from rota.runners.explain import explain_runner
+from rota.runners.io.survey import Survey
 from rota.settings import Settings
 from rota.slots.io.from_settings import options_of
 from rota.slots.io.survey import JobCall, calls_of, look_at
@@ -54,7 +56,8 @@ def why(
                 found = [(one, await _row(store, one)) for one in await watch.key_holders(key or "")]
                 if not found:
                     raise JobNotFound(f"No job holds the key {key!r}: an enqueue with it adds a job.")
-            said = [(one, row, None if row is None else explain(await watch.facts(row))) for one, row in found]
+            survey = Survey(database, program.settings)
+            said = [(one, row, None if row is None else await _explained(row, watch, survey)) for one, row in found]
             calls = [await _calls(row, program.settings) for _, row in found]
         if as_json:
             plains = [_plain(*entry) | _plain_calls(its) for entry, its in zip(said, calls, strict=True)]
@@ -68,6 +71,17 @@ def why(
                 _line(call.words)
 
     asyncio.run(run())
+
+
+async def _explained(row: JobRow, watch: Watch, survey: Survey) -> Explanation:
+    """Why a job is where it is: what a worker takes by the database alone, what a runner takes by its gateways too."""
+    if row.place == "worker":
+        return explain(await watch.facts(row))
+    try:
+        job, facts = await survey.facts(row.id)
+    except JobNotFound:
+        return explain(await watch.facts(row))  # it was enqueued for a runner, past any gateway
+    return explain_runner(row, job, facts)
 
 
 async def _calls(row: JobRow | None, settings: Settings) -> list[JobCall]:

@@ -19,8 +19,9 @@ from uuid import UUID
 from rota.runners import clocks, handshake, messages
 from rota.runners import gateway_events as events
 from rota.runners.gateway_events import Command, Event, Job, Lease
-from rota.runners.matching import Needs, belongs, failure_class, lacks, refuses, target_of
+from rota.runners.matching import Needs, Target, belongs, failure_class, lacks, refuses, target_of
 from rota.runners.messages import CancelReason, CloseCode, FailureClass, Frame, OfJob, Outcome
+from rota.runners.ramp import Ramp
 from rota.runners.registry import Link, Live, Phase, Registry, State
 from rota.runners.session import InFlight, OpGate
 from rota.runners.timers import Timers
@@ -30,6 +31,10 @@ HELLO_S: Final = 10.0
 ACCEPT_S: Final = 10.0
 LEASE_S: Final = 45.0
 GRACE_S: Final = 10
+AWAY_S: Final = 3.0
+"""For how long an op waits for a runner whose connection has just ended: it dials again within a second or two, and a
+balancer that is started anew must not cost sessions."""
+ENDS: Final = "this gateway ends; ask again with the same opId, the runner keeps its answer"
 DECLINED_S: Final = 60.0
 """For how long a job is not offered again to a runner that was too busy for it, or silent."""
 DECLINED_MAX: Final = 64
@@ -40,6 +45,20 @@ BEATS_MAX: Final = 4
 ENDED_MAX: Final = 4096
 """Jobs that ended here and are remembered, so that what crosses their end on its way is not answered."""
 PROGRESS_EVERY_S: Final = 1.0
+HELLOS_PER_S: Final = 500.0
+RETURN_S: Final = 1.0
+"""A lease that is live here lets its runner in past the ramp, once in so long."""
+RETURN_RETRY_MAX_S: Final = 10.0
+"""Who says that it holds jobs is told to wait no longer: 30 s of a lease may be left when a line is cut."""
+DRY_S: Final = 1.0
+"""For how long a claim that found nothing speaks for all runners that are alike: till the next look for queued jobs."""
+DRY_MAX: Final = 4096
+"""Sorts of runners about which this is remembered."""
+DISABLED: Final = "this organisation may not use runners now"
+
+
+Sort = tuple[str, str | None, messages.Capabilities]
+"""What the claims of runners that are alike have in common: kind, organisation, and what they can do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +68,12 @@ class Rules:
     Attributes:
         instance: its name, which is in its welcomes and in the rows of its sessions.
         min_agent_version: older runners get no jobs; None: all do.
+        hellos_per_s: how many runners may connect in a second; those that hold jobs have as many of their own.
     """
 
     instance: str
     min_agent_version: str | None = None
+    hellos_per_s: float = HELLOS_PER_S
 
 
 class Gateway:
@@ -69,10 +90,18 @@ class Gateway:
         self.registry = Registry()
         self.jobs: dict[str, Live] = {}
         self.draining: events.Drain | None = None
+        self.stopping = False
         self._keys = keys
         self._random = random
         self._sessions: dict[str, Live] = {}
+        self._of_runner: dict[str, dict[str, Live]] = {}
         self._asks: dict[int, Live] = {}
+        self._ramp = Ramp(rules.hellos_per_s)
+        self._returns = Ramp(rules.hellos_per_s, retry_max_s=RETURN_RETRY_MAX_S)
+        self._dry: dict[Sort, float] = {}
+        self._lines: dict[Sort, dict[int, None]] = {}
+        self._leaders: dict[int, Sort] = {}
+        self._stirred = self._demands = 0
         self._ended: OrderedDict[Lease, None] = OrderedDict()
         self._timers: Timers[tuple[str, int | str]] = Timers()
         self._out: list[Command] = []
@@ -83,7 +112,8 @@ class Gateway:
                 events.Heard: self._heard, events.Lost: self._lost, events.Verified: self._verified,
                 events.Refused: self._refused, events.Kept: self._kept, events.Claimed: self._claimed,
                 events.Renewed: self._renewed, events.LeaseLost: self._lease_lost, events.Demand: self._demand,
-                events.CancelJob: self._cancel_job, events.Revoked: self._revoked, events.Forbidden: self._forbidden,
+                events.CancelJob: self._cancel_job, events.JobEnded: self._job_ended,
+                events.Revoked: self._revoked, events.Forbidden: self._forbidden,
                 events.Moved: self._moved, events.OpAsked: self._op_asked, events.AskGone: self._ask_gone,
                 events.Drain: self._drain, events.Stop: self._stop, events.Tick: self._tick,
             }
@@ -172,10 +202,28 @@ class Gateway:
         if refusal is not None:
             self._goodbye(link, refusal.code, refusal.reason)
             return
+        wait_s = self._admit(hello)
+        if wait_s is not None:
+            reason = "too many runners connect at once; try again later"
+            self._goodbye(link, CloseCode.RATE_LIMITED, reason, wait_s)
+            return
         self._timers.drop(("hello", link.number))
         link.hello, link.phase = hello, Phase.CHECKING
         link.version = handshake.negotiate(hello.protocol_version) or messages.PROTOCOL_VERSION
         self._out.append(events.Authenticate(link.number, hello, link.host))
+
+    def _admit(self, hello: messages.Hello) -> float | None:
+        """Before anything of it is proved: None if it may come in, else how long it should wait.
+
+        Ids of jobs are not guessed, so one that is live here speaks for its runner. Whoever holds jobs of which this
+        replica does not know, as after its restart, goes before those that hold none."""
+        held = hello.running or ()
+        for one in held:
+            live = self._of(Lease(one.job_id, one.lease_epoch))
+            if live is not None and self._now >= live.returned_at + RETURN_S:
+                live.returned_at = self._now
+                return None
+        return (self._returns if held else self._ramp).admit(self._now)
 
     def _refused(self, event: events.Refused) -> None:
         link = self._waiting(event.connection, Phase.HELLO, Phase.CHECKING)
@@ -192,6 +240,12 @@ class Gateway:
         link = self._waiting(event.connection, Phase.CHECKING)
         if link is None:
             return
+        if event.identity.runner_id in link.barred:
+            self._goodbye(link, CloseCode.UNAUTHENTICATED, "the device was revoked")
+            return
+        if event.identity.org_id in link.barred:
+            self._goodbye(link, CloseCode.FORBIDDEN, DISABLED)
+            return
         link.identity = event.identity
         old = self.registry.of_runner.get(event.identity.runner_id)
         if old is not None:
@@ -200,7 +254,7 @@ class Gateway:
         minimum = self.rules.min_agent_version
         link.outdated = minimum is not None and handshake.is_older(link.capabilities.agent_version, minimum)
         held = _listed(link)
-        for live in [live for live in self.jobs.values() if live.runner_id == event.identity.runner_id]:
+        for live in self._of_runner.get(event.identity.runner_id, {}).values():
             if live.job.lease not in held:
                 self._release_waiters(live, 410, "session_lost", "the runner came back without this session")
         if held:
@@ -309,7 +363,7 @@ class Gateway:
 
     def _ready(self, link: Link, message: messages.Ready) -> None:
         link.reported = message.free_slots - sum(live.state is State.OFFERED for live in link.jobs.values())
-        self._claim(link)
+        self._claim_in_turn(link)
         self.registry.place(link)
 
     def _runner_drains(self, link: Link, _message: messages.Drain) -> None:
@@ -325,6 +379,8 @@ class Gateway:
     # Dealing jobs
 
     def _demand(self, event: events.Demand) -> None:
+        self._stir()
+        self._demands += 1
         wanted = event.count
         for link in self.registry.idle(event.needs.target, event.needs.org_id):
             if wanted <= 0:
@@ -344,6 +400,7 @@ class Gateway:
         while link.declined and next(iter(link.declined.values())) <= self._now:
             link.declined.popitem(last=False)
         link.claiming, link.claim_again = slots, False
+        link.claimed_at = (self._stirred, self._demands)
         self._out.append(
             events.Claim(
                 link.number, link.identity, target_of(link.identity.kind), link.identity.org_id, link.capabilities,
@@ -351,11 +408,56 @@ class Gateway:
             )
         )  # fmt: skip
 
+    def _stir(self) -> None:
+        """There may be work where there was none."""
+        self._stirred += 1
+        self._dry.clear()
+
+    def _claim_in_turn(self, link: Link) -> None:
+        """Claims for a runner that is ready. Where thousands connect at once, one claim that finds nothing does for all
+        that are alike: the others wait for its answer, and for a moment nobody asks again."""
+        if link.identity is None:
+            return
+        sort = (link.identity.kind, link.identity.org_id, link.capabilities)
+        if self._now < self._dry.get(sort, 0.0):
+            return
+        line = self._lines.get(sort)
+        if line is not None:
+            line[link.number] = None
+            return
+        self._claim(link)
+        if link.claiming:
+            self._lines[sort] = {}
+            self._leaders[link.number] = sort
+
+    def _next_in_line(self, connection: int, *, nothing: bool) -> None:
+        """The one that asked for all that are alike has its answer: `nothing` if that is so for all of them."""
+        sort = self._leaders.pop(connection, None)
+        if sort is None:
+            return
+        line = self._lines.pop(sort)
+        if nothing:
+            if len(self._dry) >= DRY_MAX:
+                self._dry.clear()
+            self._dry[sort] = self._now + DRY_S
+            return
+        while line and sort not in self._lines:
+            number = next(iter(line))
+            del line[number]
+            link = self.registry.links.get(number)
+            if link is not None:
+                self._claim_in_turn(link)
+        if line:
+            self._lines[sort] |= line
+
     def _claimed(self, event: events.Claimed) -> None:
         link = self.registry.links.get(event.connection)
-        asked = 0
+        asked, nothing, missed = 0, False, False
         if link is not None:
             asked, link.claiming = link.claiming, 0
+            nothing = not event.jobs and not link.declined and link.claimed_at[0] == self._stirred
+            # A job whose notification was faster than this answer may be younger than what the claim looked at.
+            missed = not event.jobs and link.claimed_at[1] != self._demands
         for job in event.jobs:
             if link is None or link.phase is not Phase.OPEN or link.draining or self.draining is not None:
                 self._out.append(events.Release(job.lease, "", "the runner is gone or drains"))
@@ -364,9 +466,10 @@ class Gateway:
             else:
                 self._assign(link, job)
         if link is not None and link.phase is Phase.OPEN:
-            if link.claim_again or (asked and len(event.jobs) >= asked):
+            if missed or link.claim_again or (asked and len(event.jobs) >= asked):
                 self._claim(link)
             self.registry.place(link)
+        self._next_in_line(event.connection, nothing=nothing)
 
     def _assign(self, link: Link, job: Job) -> None:
         older = self.jobs.get(job.lease.job_id)
@@ -498,11 +601,7 @@ class Gateway:
         live = self._of(event.lease)
         if live is None or live.link is not None:
             return  # the runner is here: the row has not caught up
-        op = live.gate.op
-        for ask in op.waiters if op is not None else ():
-            self._asks.pop(ask, None)
-            self._out.append(events.SeekOp(ask, op.op_id if op is not None else ""))
-        live.gate.op = None
+        self._seek(live)
         self._forget(live, "the session is elsewhere")
 
     def _cancel_job(self, event: events.CancelJob) -> None:
@@ -515,19 +614,34 @@ class Gateway:
         self._release_waiters(live, 409, "op_cancelled", f"the job was cancelled: {event.reason}")
         self._watch(live)
 
+    def _job_ended(self, event: events.JobEnded) -> None:
+        live = self.jobs.get(event.job_id)
+        if live is not None:
+            self._tell_and_forget(live, CancelReason.EXECUTION_ENDED, "its job has ended")
+
     def _revoked(self, event: events.Revoked) -> None:
-        for live in [live for live in self.jobs.values() if live.runner_id == event.runner_id]:
-            self._expire(live, "the device was revoked", CancelReason.REVOKED)
+        self._bar(event.runner_id)
+        for live in list(self._of_runner.get(event.runner_id, {}).values()):
+            self._expire(live, event.reason, CancelReason.REVOKED)
         link = self.registry.of_runner.get(event.runner_id)
         if link is not None:
-            self._goodbye(link, CloseCode.UNAUTHENTICATED, "this device was revoked")
+            self._goodbye(link, CloseCode.UNAUTHENTICATED, event.reason)
 
     def _forbidden(self, event: events.Forbidden) -> None:
+        self._bar(event.org_id)
+        # Also those whose device is not connected just now; what the pool does for it is the platform's own.
+        for live in [one for one in self.jobs.values() if one.job.org_id == event.org_id]:
+            if live.job.target == Target.ORG_RUNNER:
+                self._expire(live, "the organisation is disabled", CancelReason.REVOKED)
         for link in list(self.registry.of_runner.values()):
             if link.identity is not None and link.identity.org_id == event.org_id:
-                for live in list(link.jobs.values()):
-                    self._expire(live, "the organisation is disabled", CancelReason.REVOKED)
-                self._goodbye(link, CloseCode.FORBIDDEN, "this organisation may not use runners now")
+                self._goodbye(link, CloseCode.FORBIDDEN, DISABLED)
+
+    def _bar(self, name: str) -> None:
+        """Whoever is being looked at now must not come in on what was read before."""
+        for link in self.registry.links.values():
+            if link.phase is Phase.CHECKING:
+                link.barred.add(name)
 
     def _expire(self, live: Live, reason: str, cancel: CancelReason | None = None) -> None:
         self._out.append(events.Expire(live.job.lease, reason))
@@ -546,7 +660,10 @@ class Gateway:
     def _op_asked(self, event: events.OpAsked) -> None:
         live = self._sessions.get(event.session_id)
         op_id = event.op_id or self._id()
-        if live is None or (live.link is None and live.state is not State.CANCELLING):
+        if self.stopping:
+            self._out.append(events.RefuseOp(event.ask, 504, "op_timeout", ENDS))
+            return
+        if live is None or (live.state is not State.CANCELLING and self._is_away(live)):
             self._out.append(events.SeekOp(event.ask, op_id))
             return
         if live.state is State.CANCELLING:
@@ -564,6 +681,18 @@ class Gateway:
         self._asks[event.ask] = live
         self._send_op(live)
         self._watch(live)
+
+    def _is_away(self, live: Live) -> bool:
+        return live.link is None and self._now >= live.left_at + AWAY_S
+
+    def _seek(self, live: Live) -> None:
+        """Whoever waits for the op of this session finds it elsewhere, if anywhere."""
+        op, live.gate.op = live.gate.op, None
+        if op is None:
+            return
+        for ask in op.waiters:
+            self._asks.pop(ask, None)
+            self._out.append(events.SeekOp(ask, op.op_id))
 
     def _ask_gone(self, event: events.AskGone) -> None:
         live = self._asks.pop(event.ask, None)
@@ -598,11 +727,9 @@ class Gateway:
                 self._send(link, messages.Drain(reason=event.reason, deadline_sec=event.deadline_s))
 
     def _stop(self, event: events.Stop) -> None:
-        self.draining = self.draining or events.Drain(event.reason)
+        self.draining, self.stopping = self.draining or events.Drain(event.reason), True
         for live in list(self.jobs.values()):
-            self._release_waiters(
-                live, 504, "op_timeout", "this gateway ends; ask again with the same opId, the runner keeps its answer"
-            )
+            self._release_waiters(live, 504, "op_timeout", ENDS)
         for link in list(self.registry.links.values()):
             if link.phase is not Phase.CLOSING:
                 self._goodbye(link, CloseCode.GOING_AWAY, event.reason)
@@ -640,6 +767,9 @@ class Gateway:
             self._tell_and_forget(live, CancelReason.LEASE_LOST, "its lease ran out")
         elif over is not None and live.state is State.RUNNING:
             self._expire(live, over, CancelReason.EXECUTION_ENDED)
+        elif self._is_away(live) and live.gate.op is not None and not live.gate.op.sent:
+            self._seek(live)
+            self._watch(live)
         else:
             for ask in live.gate.overdue(self._now):
                 self._asks.pop(ask, None)
@@ -678,12 +808,13 @@ class Gateway:
         live = Live(job, _runner_id(link), None, state, gate, self._now + LEASE_S)
         self.jobs[job.lease.job_id] = live
         self._sessions[job.session_id] = live
+        self._of_runner.setdefault(live.runner_id, {})[job.lease.job_id] = live
         return live
 
     def _attach(self, link: Link, live: Live) -> None:
         if live.link is not None and live.link is not link:
             live.link.jobs.pop(live.job.lease.job_id, None)
-        live.link, live.runner_id = link, _runner_id(link)
+        live.link = link
         live.leased_until = self._now + LEASE_S
         link.jobs[live.job.lease.job_id] = live
         if live.gate.op is not None:
@@ -695,6 +826,8 @@ class Gateway:
             times.append(live.answer_by)
         if live.state is State.RUNNING:
             times.append(live.gate.next_at())
+        if live.link is None and live.gate.op is not None and not live.gate.op.sent:
+            times.append(live.left_at + AWAY_S)
         self._timers.set(("job", live.job.lease.job_id), min(times))
 
     def _forget(self, live: Live, reason: str, *, by_runner: bool = False) -> None:
@@ -703,6 +836,10 @@ class Gateway:
         job = live.job
         self.jobs.pop(job.lease.job_id, None)
         self._sessions.pop(job.session_id, None)
+        own = self._of_runner.get(live.runner_id)
+        if own is not None and own.pop(job.lease.job_id, None) is not None and not own:
+            del self._of_runner[live.runner_id]
+        self._stir()
         self._timers.drop(("job", job.lease.job_id))
         if live.link is not None:
             live.link.jobs.pop(job.lease.job_id, None)
@@ -717,7 +854,7 @@ class Gateway:
         welcomed = link.phase is Phase.OPEN
         self.registry.forget(link)
         for live in link.jobs.values():
-            live.link = None
+            live.link, live.left_at = None, self._now
         link.jobs.clear()
         if welcomed and link.identity is not None:
             self._out.append(events.Seen(link.number, link.identity, None, reason))

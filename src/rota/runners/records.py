@@ -293,6 +293,16 @@ class Device:
     created_at: datetime
     seen_at: datetime | None
     revoked_at: datetime | None
+    org_disabled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DisabledOrg:
+    """An organisation that may not use runners now."""
+
+    org_id: str
+    disabled_at: datetime
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +326,17 @@ class Depth:
     job_type: str
     state: str
     jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditNote:
+    """One event for an audit trail: of an organisation, or of the pool where `org_id` is None."""
+
+    org_id: str | None
+    event: str
+    runner_id: str | None = None
+    job_id: UUID | None = None
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

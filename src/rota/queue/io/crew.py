@@ -3,18 +3,17 @@
 Every job's handler is called by a task of the line. A task takes the next job when one ends; only a job that waits for
 something brings another task into being, so a thousand jobs that never wait share one task.
 
-All methods are called from the event loop's thread, but for `is_stuck` and `last_words`, which the heart calls.
+All methods are called from the event loop's thread, but for those that the heart calls.
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from random import Random
 from typing import Final
-
-from msgspec import structs
 
 from rota.commands import Commands
 from rota.errors import NotNow, PayloadError, RotaError
@@ -27,14 +26,14 @@ from rota.queue import dispatcher
 from rota.queue.child_messages import Ended
 from rota.queue.handler import Handler
 from rota.queue.history import TryEnd
-from rota.queue.io.children import ChildDied, Children
+from rota.queue.io.children import ChildDied, Children, kill_all
 from rota.queue.io.completer import Write
 from rota.queue.io.context import Yielded
 from rota.queue.io.heart import FENCE_WAIT_S, Last
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.metering import Metering
-from rota.queue.io.running import KILL_GRACE_S, Running, Stopped, Written, run_in_child
+from rota.queue.io.running import KILL_GRACE_S, Running, Stopped, Surroundings, Written, run_in_child
 from rota.queue.io.store import Store
 from rota.queue.job import ClaimedJob, Finish, Full, HandlerOutcome, Outcome, State, Yield
 from rota.sessions import Sessions
@@ -97,10 +96,8 @@ class Crew:
         self._lost = lost
         self._metering = metering
         self._tracer = tracing.tracer()
-        self._commands = commands
-        self._sessions = sessions
+        self._surroundings = Surroundings(leases, lines, store.database.target.schema, commands, sessions)
         self._store = store
-        self._schema = store.database.target.schema
         self._cancel_grace_s = cancel_grace_s
         self._running: dict[JobId, Running] = {}
         self._asked_to_yield: set[str] = set()
@@ -120,19 +117,14 @@ class Crew:
 
     def start(self, claimed: Iterable[ClaimedJob], *, sent_at: float) -> None:
         """Runs claimed jobs, in their order. `sent_at`: the clock before the claim was sent."""
-        book, handlers, running = self._leases.book, self._handlers, self._running
+        book, handlers, running, line = self._leases.book, self._handlers, self._running, self._line
         with self._leases.lock:
             for job in claimed:
                 handler = handlers[job.kind]
                 kind = handler.kind
                 held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
-                started = Running(
-                    job, handler, held=held, leases=self._leases, lines=self._lines, schema=self._schema,
-                    commands=self._commands,
-                    sessions=self._sessions,
-                )  # fmt: skip
-                running[job.lease.job_id] = started
-                self._line.append(started)
+                running[job.lease.job_id] = started = Running(job, handler, held, self._surroundings)
+                line.append(started)
         self._idle.clear()
         self._add_task()
 
@@ -170,17 +162,10 @@ class Crew:
 
     def cancel(self, job_id: JobId) -> None:
         """Stops a job that somebody cancelled: told once, it has the grace to end by itself. Safe to repeat."""
+        self.note_cancel(job_id)
         running = self._running.get(job_id)
-        if running is None or running.cancel_asked:
-            return
-        running.cancel_asked = True
-        running.kill_after_s = self._cancel_grace_s
-        handler = running.handler
-        in_thread = not handler.is_async and handler.kind.isolation != "process"
-        # Nothing stops a thread but the end of its process, and for that its lease is time enough.
-        ends_at = running.held.deadline if in_thread else lease_clock() + self._cancel_grace_s + KILL_GRACE_S
-        self._leases.cancelled(job_id, ends_at=ends_at)
-        running.stop()
+        if running is not None and running.stop_seen_at is None:
+            running.stop()
 
     def full(self, free: Collection[str]) -> list[Full]:
         """The kinds that run and are not among those with a free slot, with the least urgent job of each."""
@@ -206,6 +191,16 @@ class Crew:
 
     # For the heart
 
+    def note_cancel(self, job_id: JobId) -> None:
+        """Notes that somebody cancelled a job, so that its time runs also while the event loop is blocked. Nothing
+        stops a thread but the end of its process, and it has the same grace. Safe to repeat."""
+        running = self._running.get(job_id)
+        if running is None or running.cancel_asked:
+            return
+        running.kill_after_s = self._cancel_grace_s
+        running.cancel_asked = True
+        self._leases.cancelled(job_id, ends_at=lease_clock() + self._cancel_grace_s + KILL_GRACE_S)
+
     def is_stuck(self, lease: Lease, *, since: float) -> bool:
         """Whether a job that was told to stop, first at `since`, runs in a way that only ending the process ends."""
         running = self._running.get(lease.job_id)
@@ -218,26 +213,41 @@ class Crew:
         return lease_clock() - seen > LOOP_BLOCKED_S
 
     def last_words(self, stuck: Lease) -> Last:
-        """What to write before this process ends because of that job."""
-        last = Last([], [])
-        running = self._running.get(stuck.job_id)
-        if running is not None and not running.in_thread and self._leases.stepping is not None:
+        """What to write before this process ends because of that job. No job takes another step after this, in child
+        processes neither: they would go on under jobs that are given back."""
+        # First who runs: whoever finds its lease abandoned ends without a word.
+        everybody = list(self._running.values())
+        self._leases.abandon()
+        children = [child for running in everybody if (child := running.child) is not None]
+        for child in children:
+            child.hold()
+        # A tree takes a while to be killed, and what it started would outlive this process.
+        killing = threading.Thread(target=kill_all, args=(children,), name="rota-kill", daemon=True)
+        killing.start()
+        last = Last([], [], killing)
+        named = self._running.get(stuck.job_id)
+        if named is not None and not named.in_thread and self._leases.stepping is not None:
             # The event loop is blocked, and not by the job whose lease happens to end first.
             stuck = self._leases.stepping
-        for running in list(self._running.values()):
+        for running in everybody:
             job = running.job
             if job.lease == stuck and running.cancel_asked:
                 last.finishes.append(Finish(job.lease, Outcome.CANCELLED, how=TryEnd.FENCED))
             elif job.lease == stuck:
-                finish = dispatcher.could_not_stop(
-                    job, kind=running.handler.kind, random=self._random, gone_in_s=FENCE_WAIT_S
+                kind = running.handler.kind
+                last.finishes.append(
+                    dispatcher.could_not_stop(job, kind=kind, random=self._random, gone_in_s=FENCE_WAIT_S)
                 )
-                last.finishes.append(finish)
-                if self._metering is not None:
-                    self._metering.fenced(job.kind, failed=finish.outcome is Outcome.FAILED)
             else:
                 last.releases.append(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
+            if job.lease == stuck and self._metering is not None:
+                self._metering.fenced(job.kind)
         return last
+
+    def kind_of(self, job_id: JobId) -> str | None:
+        """The kind of a job that runs here."""
+        running = self._running.get(job_id)
+        return None if running is None else running.job.kind
 
     # Running
 
@@ -271,15 +281,15 @@ class Crew:
         """Runs one job. Returns: the clock at its end."""
         write: Write | None = None
         try:
-            write = await self._outcome(running)
+            write = await self._outcome_whatever(running)
+            self._surroundings.end_if_forked()
             if running.written is not None:
                 write = await self._unless_ended(running, running.written, write)
             if write is not None:
-                write = dispatcher.with_progress(write, running.held.progress)
-                write = dispatcher.with_follow_ups(write, running.follow_ups)
-                if running.handler.kind.ends_alone:
-                    write = structs.replace(write, alone=True)
-                write = dispatcher.of_pass(write, running.handler.kind)
+                kind = running.handler.kind
+                write = dispatcher.completed(
+                    write, kind=kind, progress=running.held.progress, follow_ups=running.follow_ups
+                )
         finally:
             running.task = None
             lease = running.job.lease
@@ -313,11 +323,21 @@ class Crew:
         else:
             span.end("lost" if write is None else "returned", error="The lease was lost" if write is None else None)
 
+    async def _outcome_whatever(self, running: Running) -> Write | None:
+        """As `_outcome`, also where the program's own types raise while a payload is read or a result is written: the
+        jobs behind in the line have no part in it."""
+        try:
+            return await self._outcome(running)
+        except Exception as error:
+            job, kind = running.job, running.handler.kind
+            log.exception("try failed around its handler", job_id=str(job.id), kind=job.kind, tries=job.tries)
+            return dispatcher.raised(job, kind=kind, error=error, random=self._random)
+
     async def _outcome(self, running: Running) -> Write | None:
         job, handler = running.job, running.handler
-        if running.must_stop():
-            return self._stopped(running)
         left_s = running.held.deadline - lease_clock()
+        if left_s <= 0 or running.ordered_to_stop:
+            return self._stopped(running)
         if dispatcher.begins_too_late(left_s=left_s, lease_s=handler.kind.lease_s):
             log.warning(
                 "job given back unbegun: little of its lease was left", job_id=str(job.id), kind=job.kind, left_s=left_s
@@ -340,20 +360,27 @@ class Crew:
             return self._stopped(running)
         except Yielded:
             returned = Yield()
-        except (Exception, SystemExit) as error:
-            if running.must_stop():
-                return self._stopped(running)
-            if isinstance(error, NotNow):
-                log.info("job goes back: it cannot run now", job_id=str(job.id), kind=job.kind, reason=str(error))
-            else:
-                log.warning(
-                    "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
-                    error=dispatcher.describe_error(error), exc_info=error,
-                )  # fmt: skip
-            return dispatcher.raised(job, kind=handler.kind, error=error, random=self._random)
+        except GeneratorExit:
+            # The event loop closes, and this with it.
+            raise
+        except BaseException as error:
+            return self._raised(running, error)
         if running.told and not isinstance(returned, HandlerOutcome):
             return self._stopped(running)
         return dispatcher.settle(job, kind=handler.kind, returned=returned, random=self._random)
+
+    def _raised(self, running: Running, error: BaseException) -> Write | None:
+        job = running.job
+        if running.must_stop():
+            return self._stopped(running)
+        if isinstance(error, NotNow):
+            log.info("job goes back: it cannot run now", job_id=str(job.id), kind=job.kind, reason=str(error))
+        else:
+            log.warning(
+                "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
+                error=dispatcher.describe_error(error), exc_info=error,
+            )  # fmt: skip
+        return dispatcher.raised(job, kind=running.handler.kind, error=error, random=self._random)
 
     async def _unless_ended(self, running: Running, written: Written, write: Write | None) -> Write | None:
         """What is left to write of a job whose success its handler wrote: nothing, if that was committed."""
@@ -393,6 +420,9 @@ class Crew:
         return dispatcher.settle_child(job, kind=kind, ended=ended, random=self._random)
 
     def _stopped(self, running: Running) -> Write | None:
+        if self._leases.book.abandoned:
+            # The heart has given it back, and writes alone.
+            return None
         if self._metering is not None and running.loss is Loss.STALLED:
             self._metering.meters.stalled(running.job.kind, how="killed" if running.killed else "stopped")
         return dispatcher.stopped(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rota.ids import new_holder
+from rota.io import collecting
 from rota.io.log import get_logger
 from rota.slots.broker import Broker, Rules
 from rota.slots.config import ExecConfig
@@ -84,6 +85,7 @@ async def run_exec_server(
 
     on_signals(on_signal)
     await server.start()
+    collecting.settle()
     saving = None if times is None else asyncio.create_task(_save(load, times))
     started(server)
     await asked.wait()
