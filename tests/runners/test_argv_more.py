@@ -81,7 +81,7 @@ RUN = [
     for line in ALLOWED
     if re.search(r"-f tee|sendcmd=c|setts|key_info|nullsink|%v|-f dash|-f concat|-strftime|stats_enc|x264-params pass"
                  r"|metadata=print:file=s|-f segment -segment_times", " ".join(line.argv))
-    and not re.search(r"png|fonts|opus", str(line))
+    and not re.search(r"png|fonts|opus|out\.mkv\|", str(line))
 ]  # fmt: skip
 
 
