@@ -457,7 +457,7 @@ class Gateway:
             asked, link.claiming = link.claiming, 0
             nothing = not event.jobs and not link.declined and link.claimed_at[0] == self._stirred
             # A job whose notification was faster than this answer may be younger than what the claim looked at.
-            missed = not event.jobs and link.claimed_at[1] != self._demands
+            missed = len(event.jobs) < asked and link.claimed_at[1] != self._demands
         for job in event.jobs:
             if link is None or link.phase is not Phase.OPEN or link.draining or self.draining is not None:
                 self._out.append(events.Release(job.lease, "", "the runner is gone or drains"))
