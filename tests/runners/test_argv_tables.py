@@ -4,12 +4,15 @@ import re
 import resource
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from rota.runners.argv import compile_argv
+from rota.runners.argv.compiler import _ON_ANYWAY
 from rota.runners.argv.filters import _ALIASES, OPTIONS, ROLES
+from rota.runners.argv.options import RULES
 from tests.runners.sessions import can, found_tools
 from tests.runners.test_argv_corpus import ALLOWED
 
@@ -39,6 +42,29 @@ def test_each_text_option_that_speaks_of_files_has_its_role(ffmpeg: Path) -> Non
                 continue
             assert _ALIASES.get(name, {}).get(option, option) in ROLES.get(name, {}), f"{name}={option}: {what}"
     assert looked > 50
+
+
+# Static builds start in milliseconds; Debian's takes ten times as long, for each of 140 options.
+QUICK = [ffmpeg for _, ffmpeg, _ in TOOLS if ffmpeg.parent != Path("/usr/bin")] or [ffmpeg for _, ffmpeg, _ in TOOLS]
+
+
+@pytest.mark.parametrize("ffmpeg", QUICK, ids=str)
+def test_an_option_takes_a_value_where_the_gate_thinks_so(ffmpeg: Path) -> None:
+    """Where they differ, a value of one is an output of the other, and nothing stands before it."""
+
+    def said(*arguments: str) -> str:
+        done = subprocess.run(
+            [ffmpeg, "-hide_banner", *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        return (done.stdout + done.stderr).decode(errors="replace")
+
+    # Those of ffmpeg itself; options of codecs and formats always take a value.
+    own = set(re.findall(r"^-([a-z]\w*)", said("-h", "full").partition("AVOptions:")[0], re.MULTILINE))
+    looked = sorted(own & RULES.keys() - _ON_ANYWAY)
+    with ThreadPoolExecutor(4) as pool:
+        takes = list(pool.map(lambda name: "Missing argument" in said(f"-{name}"), looked))
+    assert [name for name, value in zip(looked, takes, strict=True) if value != (RULES[name].value != "bool")] == []
+    assert len(looked) > 80
 
 
 def test_judging_a_command_costs_less_than_a_tenth_of_starting_ffmpeg() -> None:

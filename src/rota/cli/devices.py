@@ -26,8 +26,8 @@ def register(app: typer.Typer) -> None:
     app.command("rename")(rename)
     app.command("revoke", short_help="Revoke a device for ever.")(revoke)
     app.command("credential", short_help="Make a secret for workers of the pool.")(credential)
-    app.command("disable")(disable)
-    app.command("enable")(enable)
+    app.command("disable", short_help="Cut an organisation off.")(disable)
+    app.command("enable", short_help="Let a disabled organisation use runners again.")(enable)
     app.command("audit", short_help="Show what happened to an organisation's devices and jobs.")(audit)
 
 

@@ -57,7 +57,7 @@ def pair(
     terminal.write("next: rota runner run\n")
 
 
-@app.command("rotate")
+@app.command("rotate", short_help="Give this paired machine a new key.")
 def rotate(
     gateway: Gateway = None,
     overlap_minutes: Annotated[

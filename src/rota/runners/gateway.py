@@ -313,7 +313,7 @@ class Gateway:
             if live is None or live.job.lease != lease:
                 self._send_cancel(link, lease.job_id, CancelReason.LEASE_LOST)
             elif live.state is State.CANCELLING:
-                self._send_cancel(link, lease.job_id, CancelReason.USER)
+                self._send_cancel(link, lease.job_id, live.cancel_reason)
         for live in resumed:
             self._send_op(live)
         if self.draining is not None:
@@ -457,7 +457,7 @@ class Gateway:
             asked, link.claiming = link.claiming, 0
             nothing = not event.jobs and not link.declined and link.claimed_at[0] == self._stirred
             # A job whose notification was faster than this answer may be younger than what the claim looked at.
-            missed = not event.jobs and link.claimed_at[1] != self._demands
+            missed = len(event.jobs) < asked and link.claimed_at[1] != self._demands
         for job in event.jobs:
             if link is None or link.phase is not Phase.OPEN or link.draining or self.draining is not None:
                 self._out.append(events.Release(job.lease, "", "the runner is gone or drains"))
@@ -514,6 +514,8 @@ class Gateway:
         return True
 
     def _accept(self, link: Link, live: Live, _message: messages.Accept) -> None:
+        if live.state is State.CANCELLING:  # it said so before it heard of the cancel, or it does not know of it
+            self._send_cancel(link, live.job.lease.job_id, live.cancel_reason)
         if live.state is not State.OFFERED:
             return
         live.state, live.answer_by = State.RUNNING, None
@@ -608,7 +610,7 @@ class Gateway:
         live = self.jobs.get(event.job_id)
         if live is None or live.state is State.CANCELLING:
             return
-        live.state, live.answer_by = State.CANCELLING, self._now + GRACE_S
+        live.state, live.answer_by, live.cancel_reason = State.CANCELLING, self._now + GRACE_S, event.reason
         if live.link is not None:
             self._send_cancel(live.link, event.job_id, event.reason)
         self._release_waiters(live, 409, "op_cancelled", f"the job was cancelled: {event.reason}")

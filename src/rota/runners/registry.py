@@ -14,7 +14,7 @@ from typing import Final
 
 from rota.runners.gateway_events import Identity, Job
 from rota.runners.matching import RunnerKind, Target, offered, target_of
-from rota.runners.messages import Capabilities, Hello, RunnerHeartbeat
+from rota.runners.messages import CancelReason, Capabilities, Hello, RunnerHeartbeat
 from rota.runners.session import OpGate
 
 SLOTS_MAX: Final = 256
@@ -52,6 +52,7 @@ class Live:
         leased_until: when its lease is over at the latest, by this replica's clock.
         answer_by: when an offer is over, or a cancel's grace.
         progress_at: when progress was last stored.
+        cancel_reason: why it is cancelled, if it is.
         returned_at: when it last let its runner in past the ramp.
         left_at: when its runner's last connection here ended.
         token: the last token that was found good, and its end: most messages show the same.
@@ -65,6 +66,7 @@ class Live:
     leased_until: float
     answer_by: float | None = None
     progress_at: float = 0.0
+    cancel_reason: str = CancelReason.USER
     returned_at: float = -inf
     left_at: float = -inf
     token: tuple[str, int] | None = None

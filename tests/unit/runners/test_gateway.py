@@ -282,6 +282,15 @@ def test_who_is_barred_while_its_hello_is_looked_at_does_not_come_in(event: Any,
     assert [type(m) for m in messages_of(desk.connect(2, identity=DESKTOP))] == [messages.Welcome]
 
 
+def test_an_accept_that_crosses_a_cancel_is_told_of_it_again() -> None:
+    desk = Desk()
+    desk.connect()
+    token = desk.deal()
+    assert [m.reason for m in messages_of(desk(events.CancelJob(JOB, "execution_ended")))] == ["execution_ended"]
+    said = desk.hear(messages.Accept(lease_epoch=1, job_token=token), job_id=JOB)
+    assert [m.reason for m in messages_of(said)] == ["execution_ended"] and of(events.StoreAccept, said) == []
+
+
 def test_a_worker_whose_secret_was_replaced_is_told_so() -> None:
     desk = Desk()
     desk.connect()
@@ -301,6 +310,17 @@ def test_a_job_that_somebody_else_has_ended_is_stopped_and_its_op_released() -> 
 
 
 # Dealing
+
+
+def test_a_job_that_comes_while_a_claim_is_under_way_is_claimed_after_it() -> None:
+    desk = Desk()
+    desk.connect()
+    desk.hear(messages.Ready(free_slots=2))
+    needs = Needs("CloudPool", "org-1", "video.compile", Requires(), 1000)
+    assert desk(events.Demand(needs)) == []  # the statement may have looked before the job was there
+    (claim,) = of(events.Claim, desk(events.Claimed(1, (job_of(),))))
+    assert claim.slots == 1
+    assert of(events.Claim, desk(events.Claimed(1, ()))) == [], "once is enough"
 
 
 def test_jobs_are_claimed_for_free_slots_only() -> None:
