@@ -22,6 +22,8 @@ from rota.slots.io.state import StateFile
 from rota.slots.load import Load
 
 TIMES_FILE: Final = "times.json"
+COLLECT_OBJECTS: Final = 2_000
+"""Between two collections: a stream leaves a hundred that hold each other, and kilobytes with them."""
 SAVE_S: Final = 60.0
 """Between two savings of what was learned: a crash costs a minute of experience."""
 
@@ -85,7 +87,7 @@ async def run_exec_server(
 
     on_signals(on_signal)
     await server.start()
-    collecting.settle()
+    collecting.settle(COLLECT_OBJECTS)
     saving = None if times is None else asyncio.create_task(_save(load, times))
     started(server)
     await asked.wait()
