@@ -10,7 +10,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rota.errors import SettingsError
-from rota.slots.broker import BAD_FRAMES_MAX, Broker, Rules
+from rota.slots.broker import BAD_FRAMES_MAX, Broker
 from rota.slots.io.server import ExecServer, Listen
 from rota.slots.messages import (
     OVERVIEW_ROWS_MAX,
@@ -31,6 +31,7 @@ from rota.slots.messages import (
     Work,
 )
 from rota.slots.progress import Moved
+from rota.slots.rules import Rules
 from tests.integration.exec_servers import WAIT_S, Hands, client_of, exec_server
 
 

@@ -14,12 +14,13 @@ from typing import Any, Final
 
 from rota.slots import demand as demands
 from rota.slots import pool as pools
-from rota.slots.broker import Broker, Rules
+from rota.slots.broker import Broker
 from rota.slots.demand import Demand
 from rota.slots.events import Begin, Close, Connected, Deal, Drain, Dropped, Ended, Kill, Said, Send, Tick
 from rota.slots.load import Load
 from rota.slots.messages import Done, Error, Hello, Job, Offer, Query, Receipt, Want, Work
 from rota.slots.pool import Pool
+from rota.slots.rules import Rules
 
 NOTICED_S: Final = 20.0
 """How long a half-open link may stay unnoticed: a ping's interval and its timeout."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rota.slots import messages
-from rota.slots.broker import BAD_FRAMES_MAX, HELLO_EVERY_S, Broker, Rules
+from rota.slots.broker import BAD_FRAMES_MAX, HELLO_EVERY_S, Broker
 from rota.slots.events import (
     Begin,
     Close,
@@ -40,6 +40,7 @@ from rota.slots.messages import (
     Want,
     Work,
 )
+from rota.slots.rules import Rules
 
 
 class Desk:
