@@ -16,11 +16,13 @@ FRAME_BYTES_MAX: Final = 1024 * 1024
 
 
 class Run(Struct, frozen=True, tag=True):
-    """Start this command with the three descriptors that come along."""
+    """Start this command with the three descriptors that come along. `data_bytes_max`: what each of its processes may
+    have for itself, by the system's own limit; 0: no such limit."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
     folder: str
+    data_bytes_max: int = 0
 
 
 class Stop(Struct, frozen=True, tag=True):

@@ -19,9 +19,11 @@ from rota.io.log import get_logger
 from rota.slots.broker import Broker
 from rota.slots.config import ExecConfig, ServerSection
 from rota.slots.io import legacy
+from rota.slots.io.ceilings import data_limit_stands
 from rota.slots.io.commands import Commands
 from rota.slots.io.server import ExecServer, Listen
 from rota.slots.io.state import StateFile
+from rota.slots.io.watch import LOOK_S
 from rota.slots.load import Load
 from rota.slots.rules import Rules
 
@@ -120,6 +122,12 @@ async def run_exec_server(
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
     saving = None if times is None else asyncio.create_task(_save(load, times))
     started(server)
+    if any(service.limits.memory_bytes_max is not None for service in config.services.values()):
+        stands_too = await asyncio.to_thread(data_limit_stands)
+        log.info(
+            "memory ceilings", together=f"looked at each {LOOK_S:g} s",
+            each_process="limited by the system too" if stands_too else "not limited by this system",
+        )  # fmt: skip
     await asked.wait()
     draining = asyncio.create_task(server.drain(stands.server.drain_s))
     hurry = asyncio.create_task(at_once.wait())

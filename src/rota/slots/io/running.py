@@ -57,6 +57,7 @@ class Running:
         self._delivered = False
         self._abandoned = False
         self._peak_bytes = 0
+        self._largest_bytes = 0  # of one process, as the system measured it
         self.keeper: Keeper | None = None
         self.begun_at = time.monotonic()
         self._movement = Movement(self.begun_at)
@@ -124,6 +125,9 @@ class Running:
                 await asyncio.wait({inflow})
         if isinstance(status, str):
             self.end(EndedBy.REFUSED, status)
+        elif status:
+            # It was too quick to be looked at in time, and met the system's own limit instead.
+            self.holds(self._largest_bytes)
         if not self._verdict.done():
             self._verdict.set_result(isinstance(status, int) and went_well(status, self._reason))
         await self._close(outflow, stderr)
@@ -134,7 +138,7 @@ class Running:
 
     async def _process(self, keeper: Keeper, descriptors: tuple[int, int, int]) -> int | str | None:
         """Its wait status; a text: why it could not be started; None: it is not known."""
-        run = Run(self._plan.argv, dict(self._plan.env), self._folder)
+        run = Run(self._plan.argv, dict(self._plan.env), self._folder, self._plan.limits.data_bytes_max)
         self.begun_at = time.monotonic()
         try:
             try:
@@ -155,6 +159,7 @@ class Running:
                 self._kill_timer.cancel()
         if ended.status is None:
             return f"'{self._plan.argv[0]}' cannot be started: {ended.error}. Look at the service's command."
+        self._largest_bytes = ended.peak_memory_bytes
         self._peak_bytes = max(self._peak_bytes, ended.peak_memory_bytes)
         return ended.status
 
