@@ -739,6 +739,9 @@ class App:
         if self._desk is not self._own_desk:
             raise SettingsError("The queue of this app is in memory now: run its jobs with `await queue.drain()`.")
         settings = self.settings
+        if metering is not None:
+            # Handlers may use exec servers without saying so by their kinds.
+            metering.exec_tally = lambda: None if self._exec_servers is None else self._exec_servers.tally()
         worker = Worker(
             self.taken(),
             target=replace(self.target, application="rota worker"),

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, TypedDict
 
+from rota.tallies import ExecTally
+
 OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """How much output `run` takes into memory; `exec` streams any amount."""
 
@@ -216,6 +218,10 @@ class ExecServers(Commands, Protocol):
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Calls `changed` when `room` may answer otherwise."""
+        ...
+
+    def tally(self) -> ExecTally:
+        """What was counted so far; it belongs to whoever asks."""
         ...
 
     def stop(self) -> Awaitable[None]:

@@ -216,6 +216,7 @@ async def test_two_offers_race_and_one_is_declined_at_once() -> None:
                 task.cancel()
             await loser.until(lambda: not loser.offers and loser.count(Decline) == 1)
             assert one.count(Job) + two.count(Job) == 1
+            assert client.tally().offers == {"taken": 1, "surplus": 1}
             call.cancel()
 
 

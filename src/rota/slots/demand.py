@@ -265,6 +265,10 @@ class Demand:
             case _:
                 assert_never(event)
 
+    def __len__(self) -> int:
+        """How many wants there are, those that have a slot among them."""
+        return len(self._entries)
+
     def waiting_since(self, address: int) -> float | None:
         """Since when the oldest want has waited that another connection to this address might serve.
 

@@ -15,6 +15,7 @@ from rota.commands import Args, Call, Place, Receipt, Stdin
 from rota.slots.io.exec_run import error_of
 from rota.slots.messages import EndedBy
 from rota.slots.messages import Receipt as Report
+from rota.tallies import ExecTally
 
 ROOM: Final = 1000
 """Slots that there seem to be: none is ever short."""
@@ -114,6 +115,10 @@ class Answers:
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Nothing ever changes."""
+
+    def tally(self) -> ExecTally:
+        """Nothing is counted."""
+        return ExecTally()
 
     async def stop(self) -> None:
         """There is nothing to close."""

@@ -33,6 +33,7 @@ from rota.slots.io.legacy_client import LegacyLink
 from rota.slots.io.links import Link, NoBroker, SocketLink
 from rota.slots.io.pipes import PipeError, Pipes
 from rota.slots.messages import (
+    Decline,
     Done,
     EndedBy,
     Error,
@@ -50,6 +51,7 @@ from rota.slots.messages import (
     encode,
 )  # fmt: skip
 from rota.slots.pool import Pool
+from rota.tallies import ExecTally
 
 POSITION_WAIT_S: Final = 2.0
 """How long exec servers may take to tell a place in line."""
@@ -86,6 +88,8 @@ class _Site:
     links: dict[int, SocketLink] = field(default_factory=dict)
     legacy: LegacyLink | None = None
     failures: int = 0
+    broken: int = 0
+    """Connections that broke after their greeting and have not been made again."""
 
 
 class SlotClient:
@@ -112,6 +116,7 @@ class SlotClient:
         self._places: dict[str, _Poll] = {}
         self._pipes: dict[str, Pipes] = {}
         self._watchers: list[Callable[[], None]] = []
+        self._tally = ExecTally()
         self._wake = asyncio.Event()
         self._tick_at: float | None = None
         self._ended_links: list[LegacyLink] = []
@@ -233,6 +238,16 @@ class SlotClient:
         """Calls `changed` when `room` may answer otherwise."""
         self._watchers.append(changed)
 
+    def tally(self) -> ExecTally:
+        """What was counted so far, and how things stand."""
+        told, waiting = ExecTally(), len(self._demand.waiting())
+        told.add(self._tally)
+        told.connections = {
+            site.address.shown: sum(link.number in self._hellos for link in site.links.values()) for site in self._sites
+        }
+        told.parked, told.running = waiting, len(self._demand) - waiting
+        return told
+
     # The cores
 
     def _tell(self, event: demands.Event) -> int:
@@ -241,9 +256,13 @@ class SlotClient:
         for command in commands:
             match command:
                 case demands.Send(connection, message):
+                    if isinstance(event, demands.Offered) and isinstance(message, Decline):
+                        self._count_offer("surplus")
                     if (link := self._links.get(connection)) is not None:
                         link.send(encode(message))
                 case demands.Place(connection, job_id):
+                    self._count_offer("taken")
+                    self._tally.grant.observe((lease_clock() - self._runs[job_id].wanted_at,))
                     self._place(self._links[connection], self._runs[job_id])
                 case demands.Return(job_id):
                     self._runs[job_id].take_back()
@@ -256,10 +275,14 @@ class SlotClient:
                     run = self._runs[job_id]
                     run.fail(ExecRefused(f"{run.call.service} was not run: {words}"))
                 case demands.GiveUp(job_id, offered):
+                    self._tally.no_slot += 1
                     self._runs[job_id].fail(self._no_slot(self._runs[job_id].call, offered=offered))
                 case _:
                     assert_never(command)
         return len(commands)
+
+    def _count_offer(self, answer: str) -> None:
+        self._tally.offers[answer] = self._tally.offers.get(answer, 0) + 1
 
     def _no_slot(self, call: Call, *, offered: bool) -> NoSlot:
         wait_s = self._options.wait_s if call.wait_s is None else call.wait_s
@@ -352,6 +375,7 @@ class SlotClient:
         elif site.failures % LOG_EVERY == 0:
             log.warning("exec server cannot be reached; trying again", address=site.address.shown, error=how)
         site.failures += 1
+        site.broken += was is not None
         self._tell_pool(site, pools.Dropped(pool_number))
 
     async def _on_message(self, site: _Site, pool_number: int, link: SocketLink, message: ServerMessage) -> None:
@@ -394,6 +418,10 @@ class SlotClient:
         self._hellos[link.number], self._links[link.number] = hello, link
         if first:
             site.failures = 0
+            if site.broken:
+                site.broken -= 1
+                shown = site.address.shown
+                self._tally.reconnects[shown] = self._tally.reconnects.get(shown, 0) + 1
             log.info("exec server connected", address=site.address.shown, instance=hello.instance_id)
         self._tell(
             demands.Announced(

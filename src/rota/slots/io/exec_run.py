@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final
 
 from rota.commands import Call, Place, Stdin
 from rota.errors import ExecError, ExecFailed, ExecLost, ExecRefused, ExecStopped
+from rota.io.clock import lease_clock
 from rota.slots.io.pipes import Pipe, PipeError
 from rota.slots.messages import EndedBy, Receipt
 
@@ -44,6 +45,7 @@ class ExecRun:
     ) -> None:
         self.call = call
         self.job_id = job_id
+        self.wanted_at = lease_clock()
         self.cancelled = False
         self.reading = False
         self._stop = stop
