@@ -12,7 +12,7 @@ from rota.cli.jobs import find
 from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.errors import JobNotFound, SettingsError
 from rota.io import terminal
-from rota.queue.explain import Explanation, explain, plain
+from rota.queue.explain import Explanation, Facts, explain, plain
 from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
 from rota.queue.job import JobRow, Scope, State
@@ -54,8 +54,9 @@ def why(
                 found = [(one, await _row(store, one)) for one in await watch.key_holders(key or "")]
                 if not found:
                     raise JobNotFound(f"No job holds the key {key!r}: an enqueue with it adds a job.")
-            said = [(one, row, None if row is None else explain(await watch.facts(row))) for one, row in found]
-            calls = [await _calls(row, program.settings) for _, row in found]
+            facts = [None if row is None else await watch.facts(row) for _, row in found]
+            said = [(*one, None if its is None else explain(its)) for one, its in zip(found, facts, strict=True)]
+            calls = [await _calls(its, program.settings) for its in facts]
         if as_json:
             plains = [_plain(*entry) | _plain_calls(its) for entry, its in zip(said, calls, strict=True)]
             terminal.print_json(plains if key is not None else plains[0])
@@ -70,10 +71,11 @@ def why(
     asyncio.run(run())
 
 
-async def _calls(row: JobRow | None, settings: Settings) -> list[JobCall]:
-    """What a running job has exec servers do, or waits for there."""
-    if row is None or row.state is not State.LEASED or settings.exec_addresses is None:
+async def _calls(facts: Facts | None, settings: Settings) -> list[JobCall]:
+    """What a running job has exec servers do, or waits for there, where its worker has not told of it yet."""
+    if facts is None or facts.job.state is not State.LEASED or facts.calls or settings.exec_addresses is None:
         return []
+    row = facts.job
     options = options_of(settings)
     return calls_of(str(row.id), await look_at(options.addresses, token=options.token, tls=options.tls))
 

@@ -9,6 +9,7 @@ An address that is polled in the older way looks like a connection that may offe
 Spec: slot broker, "The slot broker", "Heterogeneous fleets" and "Failure matrix".
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, assert_never
@@ -282,6 +283,12 @@ class Demand:
     def waiting(self) -> list[str]:
         """The wants that have no slot yet, oldest first."""
         return [job_id for job_id, entry in self._entries.items() if entry.placed is None]
+
+    def parked(self) -> dict[tuple[str, int], int]:
+        """How many wants have no slot yet, by service and priority."""
+        return Counter(
+            (entry.want.service, entry.want.priority) for entry in self._entries.values() if entry.placed is None
+        )
 
     @property
     def due_at(self) -> float | None:

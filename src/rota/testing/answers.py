@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rota.commands import Args, Call, Place, Receipt, Stdin
+from rota.commands import Args, Call, Place, Receipt, Standing, Stdin
 from rota.slots.io.exec_run import error_of
 from rota.slots.messages import EndedBy
 from rota.slots.messages import Receipt as Report
@@ -115,6 +115,10 @@ class Answers:
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Nothing ever changes."""
+
+    def standing(self, services: Mapping[str, Sequence[str]]) -> Standing:
+        """Nothing waits."""
+        return Standing()
 
     def tally(self) -> ExecTally:
         """Nothing is counted."""

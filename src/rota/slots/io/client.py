@@ -18,7 +18,7 @@ from random import Random
 from typing import Final, assert_never
 from uuid import uuid4
 
-from rota.commands import Call, Place
+from rota.commands import CALLS_TOLD, Call, CallInLine, KindShare, Place, Standing
 from rota.errors import ExecLost, ExecRefused, NoSlot, ProtocolError
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
@@ -237,6 +237,35 @@ class SlotClient:
     def watch(self, changed: Callable[[], None]) -> None:
         """Calls `changed` when `room` may answer otherwise."""
         self._watchers.append(changed)
+
+    def standing(self, services: Mapping[str, Sequence[str]]) -> Standing:
+        """How things stand, for people; see `rota.commands.ExecServers`."""
+        instances = self.instances()
+        polled = sum(site.pool.polled for site in self._sites)
+        kinds = {
+            kind: KindShare(
+                tuple(needed), admission.pool_of(needed, instances),
+                min((admission.share(service, instances, legacy=polled) for service in needed), default=0),
+            )
+            for kind, needed in services.items()
+        }  # fmt: skip
+        ours = [run for run in self._runs.values() if run.call.name is not None and not run.has_ended][:CALLS_TOLD]
+        parked = sorted(self._demand.parked().items())
+        return Standing(
+            len(instances) + polled, kinds, tuple(self._in_line(run) for run in ours),
+            tuple((service, priority, count) for (service, priority), count in parked),
+        )  # fmt: skip
+
+    def _in_line(self, run: ExecRun) -> CallInLine:
+        runs = self._demand.placed_on(run.job_id) is not None
+        if not runs and run.job_id not in self._places:
+            # What is heard of it is told the next time.
+            self._locate(run.job_id).add_done_callback(lambda told: _note_place(run, told))
+        call = run.call
+        return CallInLine(
+            call.name or "", call.service, call.priority, lease_clock() - run.wanted_at,
+            None if runs else run.place_told, runs,
+        )  # fmt: skip
 
     def tally(self) -> ExecTally:
         """What was counted so far, and how things stand."""
@@ -505,6 +534,11 @@ class SlotClient:
         if self._tick_at is None or at < self._tick_at:
             self._tick_at = at
             self._wake.set()
+
+
+def _note_place(run: ExecRun, told: "asyncio.Future[Place | None]") -> None:
+    if not told.cancelled():
+        run.place_told = told.result()
 
 
 @dataclass(slots=True)

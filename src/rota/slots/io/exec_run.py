@@ -46,6 +46,8 @@ class ExecRun:
         self.call = call
         self.job_id = job_id
         self.wanted_at = lease_clock()
+        self.place_told: Place | None = None
+        """Where it stood in line when that was last asked; the want-book's number alone."""
         self.cancelled = False
         self.reading = False
         self._stop = stop
@@ -88,7 +90,10 @@ class ExecRun:
 
     async def position(self) -> Place | None:
         """Where it stands in line."""
-        return None if self._has_slot.is_set() else await self._locate(self.job_id)
+        if self._has_slot.is_set():
+            return None
+        place, unclaimed = await asyncio.gather(self._locate(self.job_id), self.call.unclaimed())
+        return None if place is None or self._has_slot.is_set() else place.behind(unclaimed)
 
     def cancel(self) -> None:
         """Stops the command, or its wait."""
