@@ -150,10 +150,6 @@ def _nothing() -> None:
     pass
 
 
-async def _no_jobs() -> int:
-    return 0
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """One command to run.
@@ -163,7 +159,8 @@ class Call:
         name: what it is for, such as the id of its job: it is part of the call's id on the wire, and what
             its exec server knows poison by; None: nothing.
         moved: called whenever it is seen to go on, also while it waits in line for its limited time.
-        unclaimed: asked, for its place in line, how many jobs that no worker has claimed will go before it.
+        unclaimed: asked, for its place in line, how many jobs that no worker has claimed will go before it; None: it
+            is no job's.
     """
 
     service: str
@@ -177,7 +174,7 @@ class Call:
     check: bool = True
     name: str | None = None
     moved: Callable[[], None] = _nothing
-    unclaimed: Callable[[], Awaitable[int]] = _no_jobs
+    unclaimed: Callable[[], Awaitable[int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

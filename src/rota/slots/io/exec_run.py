@@ -92,7 +92,8 @@ class ExecRun:
         """Where it stands in line."""
         if self._has_slot.is_set():
             return None
-        place, unclaimed = await asyncio.gather(self._locate(self.job_id), self.call.unclaimed())
+        unclaimed = 0 if self.call.unclaimed is None else await self.call.unclaimed()
+        place = await self._locate(self.job_id)
         return None if place is None or self._has_slot.is_set() else place.behind(unclaimed)
 
     def cancel(self) -> None:
