@@ -6,7 +6,7 @@ import pytest
 
 from rota.lease import Lease
 from rota.queue.job import Finish, Full, NewJob, Outcome, Retried, State, open_key, queued_key
-from tests.conformance.queues import LEASE_S, NOBODY, OTHER, Queue
+from tests.conformance.queues import LEASE_S, NOBODY, OTHER, Queue, ask
 
 # Follow-ups
 
@@ -112,13 +112,13 @@ async def test_one_end_alone_is_as_the_end_of_many(queue: Queue, outcome: Outcom
     alone, among = await queue.add(tenant="t", priority=2), await queue.add(tenant="t", priority=2)
     options = {"error": "so", "result": '{"a": [1]}' if outcome is Outcome.DONE else None, "progress": '{"p": 1}'}
     lease = await queue.take(alone)
-    assert await queue.call("finish_one", Finish(lease, outcome, **options), now=queue.now) is State(outcome)
+    assert await queue.end_alone(lease, outcome=outcome, **options) == {alone: State(outcome)}
     await queue.end(await queue.take(among), outcome, **options)
     first, second = [await queue.row(job_id) for job_id in (alone, among)]
     blank = {name: None for name in ("id", "created_at", "run_after", "started_at", "heartbeat_at")}
     plain = [structs_of(row) | blank for row in (first, second)]
     assert plain[0] == plain[1]
-    assert await queue.call("finish_one", Finish(lease, outcome), now=queue.now) is None
+    assert await queue.end_alone(lease, outcome=outcome) == {}
 
 
 def structs_of(row: object) -> dict[str, object]:
@@ -131,8 +131,24 @@ async def test_one_end_alone_is_fenced(queue: Queue) -> None:
     queue.later(LEASE_S + 1)
     await queue.sweep()
     new = await queue.take(job_id)
-    assert await queue.call("finish_one", Finish(old, Outcome.DONE), now=queue.now) is None
-    assert await queue.call("finish_one", Finish(new, Outcome.DONE), now=queue.now) is State.DONE
+    assert await queue.end_alone(old) == {}
+    other = await queue.take(await queue.add())
+    # What is refused takes nothing from its neighbours, and leaves nothing of theirs with it.
+    assert await queue.end_alone(other, old, new) == {other.job_id: State.DONE, job_id: State.DONE}
+    assert await queue.end_alone() == {}
+
+
+async def test_tries_of_ends_alone_are_kept_as_those_of_many(queue: Queue) -> None:
+    jobs = [await queue.add() for _ in range(2)]
+    first = [await queue.take(job_id) for job_id in jobs]
+    queue.later(LEASE_S + 1)
+    await queue.sweep()
+    again = await queue.claim(ask(free=2))
+    await queue.end_alone(next(job.lease for job in again if job.id == jobs[0]))
+    await queue.end(next(job.lease for job in again if job.id == jobs[1]))
+    kept = await queue.tries(*jobs)
+    told = {job_id: [(one.epoch, one.ended) for one in kept if one.job_id == job_id] for job_id in jobs}
+    assert told[jobs[0]] == told[jobs[1]] and len(told[jobs[0]]) == len(first)
 
 
 # Families
@@ -286,7 +302,7 @@ async def test_whatever_ends_the_last_job_closes_the_batch(queue: Queue, way: st
         case "finish":
             await queue.end(lease)
         case "one":
-            await queue.call("finish_one", Finish(lease, Outcome.DONE), now=queue.now)
+            await queue.end_alone(lease)
         case "follow":
             await queue.end(lease, follow_ups=(NewJob("next"),))
         case "twin":

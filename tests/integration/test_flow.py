@@ -572,14 +572,14 @@ async def test_each_end_is_a_commit_of_its_own(bench: Bench) -> None:
 
 async def test_ends_alone_are_written_when_the_database_is_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = iter([OSError("away")] * 3)
-    real = crew_module.Store.finish_one
+    real = crew_module.Store.finish_each
 
     async def flaky(self: Any, *args: Any, **options: Any) -> Any:
         for failure in failures:
             raise failure
         return await real(self, *args, **options)
 
-    monkeypatch.setattr(crew_module.Store, "finish_one", flaky)
+    monkeypatch.setattr(crew_module.Store, "finish_each", flaky)
 
     @bench.app.job(ends_alone=True)
     async def pay() -> None: ...

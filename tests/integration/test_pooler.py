@@ -34,6 +34,10 @@ async def test_two_workers_share_the_work(pooled: str) -> None:
         runs.append(number)
         return number
 
+    @app.job(ends_alone=True)
+    async def pay(ctx: rota.Context, number: int) -> int:
+        return number
+
     @app.every(seconds=1, first_after_s=0)
     async def tick() -> None:
         ticks.append(1)
@@ -43,6 +47,7 @@ async def test_two_workers_share_the_work(pooled: str) -> None:
     working = [asyncio.create_task(worker.run()) for worker in workers]
     try:
         added = await app.enqueue_many([app.new(count, number) for number in range(JOBS)])
+        added += await app.enqueue_many([app.new(pay, number) for number in range(20)])
         one = await app.enqueue(count, JOBS, dedupe=rota.open_key("one"))
         store = await app.store()
         ids = [job.id for job in [*added, one]]

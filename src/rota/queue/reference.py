@@ -295,9 +295,9 @@ class Reference(ReferenceFleet):
             written[row.id] = state
         return written
 
-    def finish_one(self, finish: Finish, *, now: datetime | None = None) -> State | None:
-        """Writes the end of one job; None if it was refused."""
-        return self.finish([finish], now=now).get(finish.lease.job_id)
+    def finish_each(self, finishes: Sequence[Finish], *, now: datetime | None = None) -> dict[JobId, State]:
+        """Writes ends, each by itself; answers like `finish`."""
+        return self.finish(finishes, now=now)
 
     def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
         """Returns jobs to the queue without counting the try; answers like `finish`."""

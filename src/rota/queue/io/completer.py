@@ -23,8 +23,11 @@ BATCH_MAX: Final = 1000
 PENDING_MAX: Final = 10_000
 """Ends that may wait to be written; beyond it the worker claims nothing new."""
 
-SINGLES_WRITERS: Final = 3
+SINGLES_WRITERS: Final = 4
 """Connections that write ends which are commits of their own; the pool has others for claims and looks."""
+
+SINGLES_MAX: Final = 64
+"""Such ends in one call: those behind wait for the call's end before their worker knows that they are on disk."""
 
 LATE_S: Final = 3.0
 """A statement that takes so long shows that the database is in trouble."""
@@ -34,7 +37,7 @@ log = get_logger("rota.worker")
 
 
 def is_single(write: Write) -> TypeGuard[Finish]:
-    """Whether this is an end that finish_one.sql can write."""
+    """Whether this is an end that finish_each.sql can write."""
     return (
         isinstance(write, Finish) and write.outcome not in GOING_ON and not write.follow_ups and write.follows is None
     )
@@ -137,22 +140,24 @@ class Completer:
         task.add_done_callback(self._alone.discard)
 
     async def _write_singles(self) -> None:
-        """Writes ends one by one, each in a commit of its own, for as long as there are some."""
-        write: Finish | None = None
+        """Writes ends that are commits of their own, for as long as there are some."""
+        taken: list[Finish] = []
         try:
             async with self._store.database.acquire() as conn:
                 while self._singles:
-                    write = self._singles.popleft()
-                    state = await self._store.finish_one(write, conn=conn)
-                    self._written([(write, state)])
-                    self._writing -= 1
-                    write = None
+                    # The writers share what waits: each commit waits for the disk, and those of others go with it.
+                    count = min(SINGLES_MAX, -(-len(self._singles) // SINGLES_WRITERS))
+                    taken = [self._singles.popleft() for _ in range(count)]
+                    states = await self._store.finish_each(taken, conn=conn)
+                    self._written([(finish, states.get(finish.lease.job_id)) for finish in taken])
+                    self._writing -= len(taken)
+                    taken = []
                     if not self.waiting:
                         self._idle.set()
         except Exception:
             # The way for batches knows what to do about every trouble.
-            if write is not None:
-                self._apart(self._write_all([write], unsure=True))
+            if taken:
+                self._apart(self._write_all([*taken], unsure=True))
             if self._singles:
                 rest: list[Write] = [*self._singles]
                 self._singles.clear()

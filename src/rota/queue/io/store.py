@@ -239,21 +239,52 @@ class Store(Fleet):
                 await self.put_pass(put, now=now, conn=conn)
         return await self._closing(rows, now=now)
 
-    async def finish_one(
-        self, finish: Finish, *, conn: Connection | None = None, now: datetime | None = None
-    ) -> State | None:
-        """Writes the end of one job in a commit of its own; None if it was refused."""
-        rows = await self._fetch("finish_one.sql", *one_end(finish, now=now), conn=conn)
-        return (await self._closing(rows, now=now)).get(finish.lease.job_id)
+    async def finish_each(
+        self, finishes: Sequence[Finish], *, conn: Connection | None = None, now: datetime | None = None
+    ) -> dict[JobId, State]:
+        """Writes ends of jobs, each in a commit of its own; answers like `finish`.
+
+        After an error some may be written. They are one call where the connection allows transactions of its own.
+
+        Args:
+            finishes: ends that `finish_one.sql` can write: of jobs that do not go on, and that nothing follows.
+            conn: a connection that is in no transaction; else one of the pool's.
+            now: for tests.
+        """
+        if self.database.target.pooler != "none":
+            written: dict[JobId, State] = {}
+            for finish in finishes:
+                rows = await self._fetch("finish_one.sql", *one_end(finish, now=now), conn=conn)
+                written |= await self._closing(rows, now=now)
+            return written
+        row = (
+            await self._fetch(
+                "finish_each.sql",
+                [finish.lease.job_id for finish in finishes],
+                [finish.lease.epoch for finish in finishes],
+                [finish.outcome for finish in finishes],
+                [finish.error for finish in finishes],
+                [finish.result for finish in finishes],
+                [finish.progress for finish in finishes],
+                [finish.how for finish in finishes],
+                now,
+                conn=conn,
+            )
+        )[0]
+        states = {finish.lease.job_id: STATES[finish.outcome] for finish in finishes}
+        await self._close(row["batches"], now=now)
+        return {JobId(job_id): states[job_id] for job_id in row["written"]}
 
     async def _closing(self, rows: Sequence[Any], *, now: datetime | None) -> dict[JobId, State]:
         """What was written, from rows of (id, state, batch); batches that may have ended with it are closed."""
-        batches = {row[2] for row in rows if row[2] is not None}
+        await self._close([row[2] for row in rows if row[2] is not None], now=now)
+        return {row[0]: STATES[row[1]] for row in rows}
+
+    async def _close(self, batches: Sequence[Any], *, now: datetime | None) -> None:
         if batches:
             # The jobs have ended whatever happens here, and every worker looks after batches now and then.
             with contextlib.suppress(DatabaseAway):
-                await self.close_batches([BatchId(found) for found in batches], now=now)
-        return {row[0]: STATES[row[1]] for row in rows}
+                await self.close_batches([BatchId(found) for found in set(batches)], now=now)
 
     async def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
         """Returns jobs to the queue without counting the try; answers like `finish`."""
