@@ -1,4 +1,4 @@
-"""Rota's migration 0008."""
+"""Rota's migration 0009."""
 
 from typing import Any, ClassVar
 
@@ -10,5 +10,5 @@ from rota.contrib.django.operations import RotaStep
 class Migration(migrations.Migration):
     """The next."""
 
-    dependencies: ClassVar[list[Any]] = [("rota", "0007_runners")]
-    operations: ClassVar[list[Any]] = [RotaStep(8)]
+    dependencies: ClassVar[list[Any]] = [("rota", "0008_ends")]
+    operations: ClassVar[list[Any]] = [RotaStep(9)]
