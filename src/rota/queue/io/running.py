@@ -15,13 +15,15 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
 
-from rota.commands import Commands
+from rota.commands import Call, Commands, Completed
 from rota.errors import LeaseLost, SettingsError
 from rota.ids import BatchId
 from rota.io.clock import lease_clock
+from rota.io.commands import run_whole
 from rota.io.tracing import RunSpan
 from rota.lease import Held, Loss
-from rota.queue.child_messages import Closing, Ended, Moved, Said, Target, Until, Waiting, frame, run_message
+from rota.queue.child_calls import Asks, answered, call_of, failed
+from rota.queue.child_messages import Closing, Ended, Moved, Said, Target, Until, Waiting, run_message
 from rota.queue.handler import Handler
 from rota.queue.history import LogLine
 from rota.queue.io.children import Child, ChildDied, Children
@@ -63,6 +65,7 @@ class Running:
         given_back: the worker is stopping and wants the job back in the queue.
         in_thread: it runs in a thread.
         child: the child process that runs it.
+        calls: the commands that run for that.
         killed: its child process was killed.
         started: its handler has been called.
         told: its handler has seen that it should stop.
@@ -82,6 +85,7 @@ class Running:
         "_lines",
         "_loop",
         "_sessions",
+        "calls",
         "cancel_asked",
         "child",
         "follow_ups",
@@ -137,6 +141,7 @@ class Running:
         self.yield_asked = False
         self.follow_ups: Sequence[NewJob] = ()
         self.written: Written | None = None
+        self.calls: set[asyncio.Task[None]] | None = None
         self.schema = schema
         self.kill_after_s = KILL_GRACE_S
 
@@ -179,12 +184,11 @@ class Running:
             raise SettingsError("This worker has no gateway: it was not made by an app.")
         return self._sessions()
 
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine in the worker's loop, from the handler's thread."""
+    def run_call(self, call: Call) -> Completed:
+        """Runs a command whole in the worker's loop, from the handler's thread."""
         if not self.in_thread or self._loop is None:
-            work.close()
             raise SettingsError(ONLY_IN_A_THREAD)
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(run_whole(self.commands(), call), self._loop)
         while True:
             try:
                 return future.result(timeout=LOOK_S)
@@ -221,12 +225,38 @@ class Running:
             self.child.say(Waiting(asked))
         self.yield_asked = asked
 
+    def call_for_child(self, asked: Asks, child: Child) -> None:
+        """Runs a command for the handler in a child process, which waits for the answer."""
+        task = asyncio.get_running_loop().create_task(self._call_for_child(asked, child))
+        if self.calls is None:
+            # Most jobs make no calls, and have no set.
+            self.calls = set()
+        self.calls.add(task)
+        task.add_done_callback(self.calls.discard)
+        if self.must_stop():
+            task.cancel()
+
+    def drop_calls(self) -> None:
+        """Ends the commands that run for the child process; safe to repeat."""
+        for task in list(self.calls or ()):
+            task.cancel()
+
+    async def _call_for_child(self, asked: Asks, child: Child) -> None:
+        call = call_of(asked, name=str(self.job.id), moved=lambda: _ignore(self.progressed(None)))
+        try:
+            answer = answered(asked.number, await run_whole(self.commands(), call))
+        except Exception as error:
+            answer = failed(asked.number, error)
+        if self.child is child:
+            child.say(answer)
+
     def stop(self) -> None:
         """Stops the coroutine, or the child, or leaves a thread to notice; call from the loop's thread, repeatedly."""
         first, self.stop_seen_at = self.stop_seen_at is None, lease_clock()
         if self.child is not None:
             if first:
                 self.child.ask_to_stop()
+                self.drop_calls()
                 # What then is left of the lease is for the kill itself.
                 left_s = max(0.0, self.held.deadline - self.stop_seen_at)
                 grace_s = min(self.kill_after_s, max(left_s / 2, left_s - KILL_GRACE_S))
@@ -271,6 +301,10 @@ class Running:
             raise RuntimeError("The handler raised StopIteration") from error
 
 
+def _ignore(_kept: bool) -> None:
+    """Who lost its lease is stopped in other ways."""
+
+
 async def run_in_child(running: Running, children: Children) -> Ended:
     """Runs a job in a child process, and returns what the child says at its end.
 
@@ -283,7 +317,7 @@ async def run_in_child(running: Running, children: Children) -> Ended:
         target = target_of(running.handler.function)
         job = running.job if running.span is None else structs.replace(running.job, trace=running.span.traceparent)
         order = run_message(job, target, deadline=running.held.deadline, schema=running.schema)
-        await child.send(frame(order))
+        child.say(order)
         telling = asyncio.create_task(_tell_deadlines(running.held, child))
         while True:
             for message in await child.messages():
@@ -293,6 +327,8 @@ async def run_in_child(running: Running, children: Children) -> Ended:
                     running.said_by_child(message)
                 elif isinstance(message, Closing):
                     running.closing()
+                elif isinstance(message, Asks):
+                    running.call_for_child(message, child)
                 elif isinstance(message, Ended):
                     return message
     except ChildDied:
@@ -309,6 +345,7 @@ async def run_in_child(running: Running, children: Children) -> Ended:
         if telling is not None:
             telling.cancel()
         running.child = None
+        running.drop_calls()
         if running.stop_seen_at is not None:
             # A kill may be on its way, and must not meet the next job.
             child.kill()
@@ -323,7 +360,7 @@ async def _tell_deadlines(held: Held, child: Child) -> None:
         # A lease that was lost is over, and the child is being stopped.
         if held.deadline > told:
             told = held.deadline
-            await child.send(frame(Until(told)))
+            child.say(Until(told))
 
 
 def target_of(function: Callable[..., Any]) -> Target:
