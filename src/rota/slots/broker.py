@@ -199,11 +199,17 @@ class Broker:
         if client is not None:
             self._answers[type(event.message)](client, event.message, now)
 
-    def _garbled(self, event: Garbled, _now: float) -> None:
+    def _garbled(self, event: Garbled, now: float) -> None:
         client = self.clients.get(event.client)
         if client is None:
             return
         self._send(client, event.error)
+        call = client.calls.get(event.error.job_id or "")
+        if call is not None and call.state == "offered":
+            # Most likely its JOB, which will not come any better: the slot need not wait for the offer to time out.
+            del client.calls[call.job_id]
+            self._end_offer(call)
+            self._grant(call.group, now)
         client.bad_frames += 1
         if client.bad_frames == BAD_FRAMES_MAX:
             self._out.append(Close(client.number, POLICY_VIOLATION, f"{BAD_FRAMES_MAX} frames that are no good"))

@@ -383,6 +383,11 @@ class Demand:
                 return []
             del self._entries[event.job_id]
             return [Refuse(event.job_id, event.code, event.message)]
+        if event.code == ErrorCode.BAD_FRAME and event.connection in entry.parked:
+            # It cannot be said to this exec server, and waiting makes it no better.
+            entry.parked.discard(event.connection)
+            del self._entries[event.job_id]
+            return [*self._unpark(entry, set(entry.parked)), Refuse(event.job_id, event.code, event.message)]
         if event.connection not in entry.parked or event.code in PASSING:
             return []
         # It is not parked there, and goes on waiting elsewhere; if there is nowhere, its time runs out.

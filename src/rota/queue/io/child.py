@@ -147,7 +147,10 @@ class Host:
             number = self._calls
             self._open.add(number)
         try:
-            self.send(asks(number, call))
+            try:
+                self.send(asks(number, call))
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ExecRefused(f"{call.service!r} was not run: its arguments cannot be sent ({error}).") from None
             with self._answers:
                 self._answers.wait_for(lambda: number in self._told or self.told_to_stop())
                 answer = self._told.get(number)

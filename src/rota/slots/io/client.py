@@ -18,6 +18,8 @@ from random import Random
 from typing import Final, assert_never
 from uuid import uuid4
 
+from msgspec import structs
+
 from rota.commands import CALLS_TOLD, Call, CallInLine, KindShare, Place, Standing
 from rota.errors import ExecLost, ExecRefused, NoSlot, ProtocolError
 from rota.io.clock import lease_clock
@@ -27,6 +29,7 @@ from rota.slots import demand as demands
 from rota.slots import pool as pools
 from rota.slots.address import Address
 from rota.slots.admission import Instance
+from rota.slots.asks import asks_of
 from rota.slots.demand import Demand
 from rota.slots.io.exec_run import ExecRun, check_stdin, chunks_of
 from rota.slots.io.legacy_client import LegacyLink
@@ -46,8 +49,6 @@ from rota.slots.messages import (
     Queued,
     Receipt,
     ServerMessage,
-    Want,
-    Work,
     encode,
 )  # fmt: skip
 from rota.slots.pool import Pool
@@ -172,12 +173,12 @@ class SlotClient:
         Raises: ExecRefused for a call that no exec server could take.
         """
         check_stdin(call.stdin)
+        want, work = asks_of(call, self._new_id(call.name))
         self.start()
-        run = ExecRun(call, self._new_id(call.name), stop=self._stop_run, locate=self._locate)
+        run = ExecRun(call, want.job_id, work, stop=self._stop_run, locate=self._locate)
         wait_s = self._options.wait_s if call.wait_s is None else call.wait_s
         self._runs[run.job_id] = run
         try:
-            want = Want(run.job_id, call.service, call.priority, call.tenant)
             now = lease_clock()
             self._tell(demands.Wanted(want, now + wait_s))
             self._tick_by(now + min(wait_s, pools.TICK_S))
@@ -336,14 +337,11 @@ class SlotClient:
             return
         run.place(source, sink)
         seen_at = self._options.pipe_host or link.local_host
-        args = dict(call.args) if isinstance(call.args, Mapping) else list(call.args)
-        work = Work(
-            args=args, stdin=None if source is None else source.url(seen_at), stdout=sink.url(seen_at),
-            timeout_s=call.timeout_s, env=dict(call.env), subject=call.name,
-        )  # fmt: skip
+        stdin = None if source is None else source.url(seen_at)
+        work = structs.replace(run.work, stdin=stdin, stdout=sink.url(seen_at))
         try:
             frame = encode(Job(run.job_id, work), frame_bytes_max=link.frame_bytes_max)
-        except (ProtocolError, TypeError) as error:
+        except ProtocolError as error:
             self._tell(demands.Unsendable(run.job_id, str(error)))
             return
         link.send(frame)

@@ -15,7 +15,7 @@ from rota.commands import Call, Place, Stdin
 from rota.errors import ExecError, ExecFailed, ExecLost, ExecRefused, ExecStopped
 from rota.io.clock import lease_clock
 from rota.slots.io.pipes import Pipe, PipeError
-from rota.slots.messages import EndedBy, Receipt
+from rota.slots.messages import EndedBy, Receipt, Work
 
 CHUNK_BYTES: Final = 256 * 1024
 """How much of a file or of bytes is fed at a time."""
@@ -31,6 +31,7 @@ class ExecRun:
     Args:
         call: what to run.
         job_id: its id on the wire.
+        work: what exec servers are told to run, but for its streams.
         stop: asks for the command to be stopped.
         locate: asks where it stands in line.
     """
@@ -39,12 +40,14 @@ class ExecRun:
         self,
         call: Call,
         job_id: str,
+        work: Work,
         *,
         stop: Callable[[str], None],
         locate: Callable[[str], "asyncio.Future[Place | None]"],
     ) -> None:
         self.call = call
         self.job_id = job_id
+        self.work = work
         self.wanted_at = lease_clock()
         self.place_told: Place | None = None
         """Where it stood in line when that was last asked; the want-book's number alone."""
