@@ -63,7 +63,7 @@ class Scratch:
     def give_back(self, path: str) -> None:
         """Takes a folder back: one that is as it was serves again, which costs a quarter; any other is removed."""
         try:
-            found = os.stat(path)
+            found = os.lstat(path)  # it may have put a link in its place, for the next command to be led elsewhere
             as_new = found.st_mode == stat.S_IFDIR | MODE and found.st_uid == os.geteuid() and not os.listdir(path)
         except OSError:
             as_new = False

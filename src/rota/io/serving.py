@@ -15,10 +15,15 @@ from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rota.errors import SettingsError
 
 BACKLOG: Final = 2048
+HEAD_S_MAX: Final = 10.0
+"""How long a request may take to say what it wants. Who says nothing, or a byte now and then, holds a descriptor."""
+HEAD_BYTES_MAX: Final = 1024 * 1024
+"""How long what it says may be. The older protocol of exec servers has a whole job in its URL, 768 KiB at most."""
 UNACKNOWLEDGED_S: Final = 20.0
 """A peer that acknowledges nothing for so long is given up."""
 
@@ -79,7 +84,7 @@ class Serving:
         Raises: SettingsError if the address or the certificate cannot be used.
         """
         config = uvicorn.Config(
-            app, http="httptools", loop="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+            app, http=BoundedHeads, loop="none", lifespan="off", log_config=None, access_log=False, server_header=False,
             proxy_headers=False, backlog=BACKLOG, timeout_graceful_shutdown=1, ssl_certfile=self._place.tls_cert,
             ssl_keyfile=self._place.tls_key, **self._options,
         )  # fmt: skip
@@ -130,6 +135,47 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
+
+
+class BoundedHeads(HttpToolsProtocol):
+    """uvicorn's protocol for HTTP, with bounds for the head of a request: it has none, neither of time nor of size."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_begins()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_ends()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_timer is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self.transport.abort()
+                return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._head_timer is None:
+            self._head_begins()
+
+    def on_headers_complete(self) -> None:
+        self._head_ends()
+        super().on_headers_complete()
+
+    def _head_begins(self) -> None:
+        self._head_bytes = 0
+        self._head_timer = asyncio.get_running_loop().call_later(HEAD_S_MAX, self.transport.abort)
+
+    def _head_ends(self) -> None:
+        timer, self._head_timer = self._head_timer, None
+        if timer is not None:
+            timer.cancel()
 
 
 def is_loopback(host: str) -> bool:

@@ -56,6 +56,15 @@ def desk() -> Desk:
     return Desk()
 
 
+def test_a_want_that_cannot_be_said_does_not_wait_for_its_time_to_run_out(desk: Desk) -> None:
+    desk.hello(1)
+    desk.hello(2)
+    desk.wants("j")
+    said = desk(Refused(2, "j", ErrorCode.BAD_FRAME, "no such thing"))
+    assert said == [Send(1, Unwant("j")), Refuse("j", ErrorCode.BAD_FRAME, "no such thing")]
+    assert desk(Refused(1, "j", ErrorCode.BAD_FRAME, "no such thing")) == []
+
+
 def test_a_want_is_parked_wherever_its_service_was_announced(desk: Desk) -> None:
     desk.hello(1)
     desk.hello(2, "transcode")

@@ -214,6 +214,11 @@ class ExecRun:
         receipt = self.receipt
         if not receipt.ok:
             if self.call.check or self.cancelled:
+                cause = None if self._source is None else self._source.cause
+                if cause is not None and receipt.ended_by == EndedBy.BROKEN:
+                    # The exec server saw a stream that broke off. Why, is known here alone.
+                    why = f"its input could not be read here ({type(cause).__name__}: {cause})."
+                    raise ExecFailed(f"{self.call.service} did not go well: {why}", receipt=receipt) from cause
                 raise error_of(self.call.service, receipt)
             return
         whole = count == receipt.bytes_out and receipt.dropped_bytes == 0 and receipt.digest in (None, digest)

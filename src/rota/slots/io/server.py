@@ -9,6 +9,7 @@ where they cannot be written, by the kernel (S39).
 import asyncio
 import contextlib
 import hmac
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -184,7 +185,8 @@ class ExecServer:
         if token is not None:
             said = connection.headers.get("authorization", "").removeprefix("Bearer ")
             # In constant time: how long a comparison takes would tell how much of a guess is right.
-            if not hmac.compare_digest(said.encode("utf-8", "replace"), token.encode()):
+            # A header is read as latin-1, so this is what was sent, byte for byte.
+            if not hmac.compare_digest(said.encode("latin-1"), token.encode()):
                 return PlainTextResponse(
                     "The token is missing or wrong: send Authorization: Bearer TOKEN (ROTA_EXEC_TOKEN).\n", 401
                 )
@@ -310,7 +312,8 @@ async def _healthy(_request: Request) -> Response:
 
 def _weight(websocket: WebSocket) -> int:
     asked = websocket.query_params.get("weight", "1")
-    return int(asked) if asked.isdigit() and 0 < len(asked) < 6 and int(asked) else 1
+    # Only these ten digits: others are digits too, and no numbers.
+    return int(asked) if re.fullmatch("[0-9]{1,5}", asked) and int(asked) else 1
 
 
 def _peer(websocket: WebSocket) -> str:
