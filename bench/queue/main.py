@@ -19,8 +19,8 @@ from bench.queue.works import NotMeasured, Sizes, Works
 from bench.report import Bar, Line, Sample
 from bench.server import SETTINGS, Server, private_server
 
-FULL: Final = Sizes(jobs=20_000, singles=2000, wakeups=300, finished=500_000, future=100_000)
-QUICK: Final = Sizes(jobs=5000, singles=300, wakeups=60, finished=50_000, future=10_000)
+FULL: Final = Sizes(jobs=20_000, singles=2000, wakeups=300, finished=500_000, future=500_000, behind=80_000)
+QUICK: Final = Sizes(jobs=5000, singles=300, wakeups=60, finished=50_000, future=10_000, behind=5000)
 WORKS: Final = ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8")
 
 LINES: Final = (
@@ -41,12 +41,17 @@ LINES: Final = (
         bar=Bar("idle wake-up p50 in ms (below)", 5, of_ratio=False, below=True),
     ),
     Line("W5", "idle wake-up p99 : NOTIFY", "wake_p99.rota", "wake_p99.notify", unit="ms", digits=2),
-    Line("W6", "drain beside finished jobs : W3", "drain_finished.rota", "drain.rota"),
-    Line("W6", "drain beside future jobs : W3", "drain_future.rota", "drain.rota"),
     Line(
-        "W6", "drain beside both : W3", "drain_history.rota", "drain.rota",
-        bar=Bar("drain with history / drain of an empty table", 0.8),
+        "W6", "drain beside finished jobs : W3", "drain_finished.rota", "drain.rota",
+        bar=Bar("drain beside finished jobs / of an empty table", 0.95),
     ),
+    Line(
+        "W6", "drain beside future jobs : W3", "drain_future.rota", "drain.rota",
+        bar=Bar("drain beside future jobs / of an empty table", 0.9),
+    ),
+    Line("W6", "drain beside both : W3", "drain_history.rota", "drain.rota"),
+    Line("W6", "drain under an old snapshot : W3", "drain_snapshot.rota", "drain.rota"),
+    Line("W7", "drain, each end its own commit : raw loop", "drain_alone.rota_alone", "drain_alone.raw_alone"),
     Line("W8", "limits: fleet limit and rate : W3", "drain.rota_fleet", "drain.rota"),
     Line("W8", "limits: fair, 1,000 tenants : W3", "drain.rota_fair", "drain.rota"),
 )  # fmt: skip
@@ -152,8 +157,16 @@ def plan(works: Works, only: Sequence[str], peers: Sequence[str] = ()) -> dict[s
             ("raw", lambda: works.drain("raw", "drain_two", workers=2)),
         ],
         "W5": [("rota", lambda: works.wake("rota")), ("notify", lambda: works.wake("notify"))],
-        "W6": [history("finished", "finished"), history("future", "future"), history("history", "finished", "future")],
-        "W7": [("rota", lambda: works.drain("rota_alone", "drain_alone"))],
+        "W6": [
+            history("finished", "finished"),
+            history("future", "future"),
+            history("history", "finished", "future"),
+            ("snapshot", lambda: works.drain("rota", "drain_snapshot", under_snapshot=True)),
+        ],
+        "W7": [
+            ("rota", lambda: works.drain("rota_alone", "drain_alone")),
+            ("raw", lambda: works.drain("raw_alone", "drain_alone")),
+        ],
         "W8": [limited("fleet"), limited("fair")],
     }
     needs = [name for name in ("W6", "W8") if name in only]
@@ -229,7 +242,7 @@ def peer_table(samples: Sequence[Sample], peers: Sequence[str]) -> str:
         "W5 p50 ms": "wake_p50.{}", "W5 p99 ms": "wake_p99.{}", "W7 /s": "drain_alone.{}",
     }  # fmt: skip
     rows = [["", *keys]]
-    for name in ("rota", "rota_alone", "raw", "notify", *peers):
+    for name in ("rota", "rota_alone", "raw", "raw_alone", "notify", *peers):
         values = [middle.get(key.format(name)) for key in keys.values()]
         if any(value is not None for value in values):
             rows.append([name, *("" if v is None else f"{v:,.2f}" if v < 100 else f"{v:,.0f}" for v in values)])

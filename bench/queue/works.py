@@ -54,6 +54,8 @@ class Sizes:
     wakeups: int
     finished: int
     future: int
+    behind: int
+    """Jobs that go before those that are timed, under a snapshot that is held: what they leave is not removed."""
 
 
 class Works:
@@ -82,21 +84,34 @@ class Works:
         rate = self._sizes.jobs / found["seconds"]
         return [Sample(f"bulk.{adapter}.{way}", rate, self._bystanders.share(since))]
 
-    async def drain(self, adapter: str, key: str, *, workers: int = 1, history: tuple[str, ...] = ()) -> list[Sample]:
-        """W3, W4, W6: jobs a second from the first start until no job is open, and what each took of CPU and log."""
+    async def drain(
+        self, adapter: str, key: str, *, workers: int = 1, history: tuple[str, ...] = (), under_snapshot: bool = False
+    ) -> list[Sample]:
+        """W3, W4, W6, W7: jobs a second from the first start until no job is open, and what each took of CPU and log.
+
+        Under a snapshot that is held the time begins when many jobs have gone before, and they stand in its way.
+        """
         module = import_module(f"bench.queue.adapters.{adapter}")
         database = await self._fresh(adapter, history)
-        jobs, before = self._sizes.jobs, await self._done(module, database)
-        await self._role(adapter, "bulk", database, "own" if adapter == "raw" else "described", jobs, 0)
+        ahead = self._sizes.behind if under_snapshot else 0
+        jobs, before = self._sizes.jobs + ahead, await self._done(module, database)
+        await self._role(adapter, "bulk", database, "own" if adapter.startswith("raw") else "described", jobs, 0)
         await self._server.run("VACUUM ANALYZE", "CHECKPOINT", database=database)
-        async with self._workers(adapter, database, count=workers) as (folder, processes):
+        async with (
+            self._snapshot(database, held=under_snapshot),
+            self._workers(adapter, database, count=workers) as (folder, processes),
+        ):
             await self._bystanders.wait()
             written, commits = await self._written(), await self._commits(database)
             since = self._bystanders.reading()
             (folder / "gate").touch()
-            await self._until_started(folder, 1, processes)
+            first, gone = await self._until_started(folder, ahead + 1, processes)
+            if ahead:
+                first = time.monotonic()
+            else:
+                gone = 0
             used = _used_s(processes)
-            first = await self._until_started(folder, jobs, processes)
+            await self._until_started(folder, jobs, processes)
             ended, asked = await self._until_finished(module.PENDING, database)
             others = self._bystanders.share(since)
             used = _used_s(processes) - used
@@ -107,11 +122,25 @@ class Works:
         if done != jobs and hasattr(module, "DONE"):
             raise NotMeasured(f"{done:,} of {jobs:,} jobs are done, and none is open")
         return [
-            Sample(f"{key}.{adapter}", jobs / (ended - first), others),
-            Sample(f"{key}_cpu.{adapter}", 1e6 * used / jobs, others),
+            Sample(f"{key}.{adapter}", (jobs - gone) / (ended - first), others),
+            Sample(f"{key}_cpu.{adapter}", 1e6 * used / (jobs - gone), others),
             Sample(f"{key}_wal.{adapter}", written / jobs, others),
             Sample(f"{key}_commits.{adapter}", commits / jobs, others),
         ]
+
+    @asynccontextmanager
+    async def _snapshot(self, database: str, *, held: bool) -> AsyncIterator[None]:
+        """A transaction that still sees what was there at its begin, so that nothing since then can be removed."""
+        if not held:
+            yield
+            return
+        connection = await asyncpg.connect(self._server.dsn(database))
+        try:
+            async with connection.transaction(isolation="repeatable_read"):
+                await connection.fetchval("SELECT 1")
+                yield
+        finally:
+            await connection.close()
 
     async def _done(self, module: Any, database: str) -> int:
         return int(await self._server.ask(module.DONE, database=database)) if hasattr(module, "DONE") else 0
@@ -215,13 +244,13 @@ class Works:
             finally:
                 await asyncio.gather(*map(_stop, processes))
 
-    async def _until_started(self, folder: Path, jobs: int, processes: list[Process]) -> float:
-        """Waits until all jobs have started. Returns: when the first did."""
+    async def _until_started(self, folder: Path, jobs: int, processes: list[Process]) -> tuple[float, int]:
+        """Waits until so many jobs have started. Returns: when the first did, and how many have."""
         give_up_at = time.monotonic() + DRAIN_S_MAX
         while True:
             count, first = _started(folder)
             if count >= jobs:
-                return first
+                return first, count
             _check(folder, processes, give_up_at=give_up_at)
             await asyncio.sleep(LOOK_S)
 

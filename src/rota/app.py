@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 from uuid import uuid4
@@ -28,6 +29,7 @@ from rota.io.cpus import cpu_count
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.person import here
 from rota.io.postgres import Database, Target
+from rota.queue.checks import is_number
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.io.batches import Batch
 from rota.queue.io.desk import DatabaseDesk, Desk
@@ -38,7 +40,7 @@ from rota.queue.io.worker import Worker, WorkerOptions
 from rota.queue.job import BatchStatus, Dedupe, Enqueued, EnqueuedBatch, NewJob, State
 from rota.queue.kind import EXEC_LIMIT, Isolation, Kind
 from rota.queue.limits import Limits, Rate
-from rota.queue.new_job import KIND_NAME, check_priority, check_times, describe
+from rota.queue.new_job import KIND_NAME, batch_id_of, check_priority, check_times, checked, describe, job_id_of
 from rota.queue.pause import Pause, PauseScope
 from rota.queue.pause import check as check_pause
 from rota.queue.payload import check_text
@@ -233,6 +235,10 @@ class App:
 
         Raises: SettingsError for an interval that cannot work; as `job`.
         """
+        parts = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
+        for part, value in parts.items():
+            if not is_number(value, 0, INTERVAL_S_MAX):
+                raise SettingsError(f"A pass with {part}={value!r} cannot be: give a number.")
         interval_s = days * 86_400 + hours * 3600 + minutes * 60 + seconds
         return self._pass(Every(interval_s), name, options, priority=priority, first_after_s=first_after_s)
 
@@ -306,7 +312,7 @@ class App:
                     "limit": EXEC_LIMIT if own.get("exec") else settings.limit,
                     "lease_s": lease_s,
                     # A short lease brings its heartbeat with it, unless the kind says otherwise.
-                    "heartbeat_s": min(settings.heartbeat_s, lease_s / 3),
+                    "heartbeat_s": min(settings.heartbeat_s, lease_s / 3) if is_number(lease_s, 1, inf) else 0,
                     "max_tries": settings.max_tries,
                     "retry": Fixed(),
                     **own,
@@ -480,7 +486,7 @@ class App:
 
         Raises: as `enqueue`.
         """
-        return await self._desk.enqueue_many(jobs, conn=conn) if jobs else []
+        return await self._desk.enqueue_many(checked(jobs), conn=conn) if jobs else []
 
     async def enqueue_batch(
         self, jobs: Sequence[NewJob], *, then: Then | None = None, conn: Any = None
@@ -498,7 +504,7 @@ class App:
         Raises: as `enqueue`; EnqueueError for a follow-up with a key or a time of its own.
         """
         follow_up = None if then is None else self._follow_up(then)
-        return await self._desk.enqueue_batch(jobs, then=follow_up, conn=conn)
+        return await self._desk.enqueue_batch(checked(jobs), then=follow_up, conn=conn)
 
     @asynccontextmanager
     async def batch(self, *, then: Then | None = None, conn: Any = None) -> AsyncIterator[Batch]:
@@ -520,7 +526,7 @@ class App:
 
         Raises: BatchNotFound.
         """
-        return await (await self._desk.asked()).batch(batch_id)
+        return await (await self._desk.asked()).batch(batch_id_of(batch_id))
 
     def _follow_up(self, then: Then) -> NewJob:
         job = then if isinstance(then, NewJob) else self.new(*then)
@@ -542,6 +548,7 @@ class App:
 
         Returns: CANCELLED if it was queued, LEASED if its worker was asked to stop, None if it has ended.
         """
+        job_id = job_id_of(job_id)
         return (await (await self._desk.asked()).cancel([job_id], children=children, reason=reason)).get(job_id)
 
     async def move(
@@ -567,6 +574,7 @@ class App:
         if priority is not None:
             check_priority(priority)
         check_times(run_after, delay_s)
+        job_id = job_id_of(job_id)
         asked = await self._desk.asked()
         return (await asked.move([job_id], priority=priority, run_after=run_after, delay_s=delay_s)).get(job_id)
 
@@ -581,7 +589,7 @@ class App:
 
         Raises: JobFailed or JobCancelled with the reason; ResultTimeout; JobNotFound; DatabaseError.
         """
-        return await self._desk.result(job.id if isinstance(job, Enqueued) else job, timeout_s=timeout_s)
+        return await self._desk.result(job_id_of(job), timeout_s=timeout_s)
 
     # Looking
 
@@ -831,16 +839,16 @@ class SyncApp:
 
     def enqueue_many(self, jobs: Sequence[NewJob], *, conn: Any) -> list[Enqueued]:
         """Adds many jobs, all or none, in the transaction of `conn`; see `App.enqueue_many`."""
-        return self._app._desk.enqueue_many_sync(jobs, conn=conn) if jobs else []
+        return self._app._desk.enqueue_many_sync(checked(jobs), conn=conn) if jobs else []
 
     def enqueue_batch(self, jobs: Sequence[NewJob], *, then: Then | None = None, conn: Any) -> EnqueuedBatch:
         """Adds many jobs as one batch, in the transaction of `conn`; see `App.enqueue_batch`."""
         follow_up = None if then is None else self._app._follow_up(then)
-        return self._app._desk.enqueue_batch_sync(jobs, then=follow_up, conn=conn)
+        return self._app._desk.enqueue_batch_sync(checked(jobs), then=follow_up, conn=conn)
 
     def result(self, job: JobId | Enqueued, *, timeout_s: float | None = None) -> Any:
         """Waits until a job has ended, and gives its result; see `App.result`. It opens a connection of its own.
 
         Raises: as `App.result`; RotaError where an event loop runs in this thread, which this would block.
         """
-        return self._app._desk.result_sync(job.id if isinstance(job, Enqueued) else job, timeout_s=timeout_s)
+        return self._app._desk.result_sync(job_id_of(job), timeout_s=timeout_s)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import os
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -301,7 +302,12 @@ async def test_keys_twice_in_one_call_are_one_job(app: rota.App) -> None:
         ({"delay_s": -1}, "delay_s=-1 is no good: give seconds from 0 to 3,155,760,000."),
         ({"delay_s": math.nan}, "delay_s=nan is no good"),
         ({"delay_s": math.inf}, "delay_s=inf is no good"),
-        ({"max_tries": 0}, "max_tries=0 is no good: give 1 to 1,000."),
+        ({"max_tries": 0}, "max_tries=0 is no good: give a whole number, 1 to 1,000."),
+        ({"max_tries": 2.5}, "max_tries=2.5 is no good"),
+        ({"run_after": datetime.max.replace(tzinfo=UTC)}, "is no good: give a time of the years 2 to 9998."),
+        ({"run_after": datetime.min.replace(tzinfo=UTC)}, "is no good: give a time of the years 2 to 9998."),
+        ({"parent": "x"}, "parent='x' is no id of a job: give that of what enqueue returned."),
+        ({"tenant": "t" * 201}, "A tenant's name has at most 200 characters, and 'ttt"),
         ({"max_tries": 1001}, "max_tries=1001 is no good"),
         ({"dedupe": rota.open_key("")}, "A dedupe key has 1 to 500 characters."),
         ({"dedupe": rota.open_key("k" * 501)}, "A dedupe key has 1 to 500 characters."),
@@ -319,6 +325,37 @@ async def test_arguments_that_make_no_sense_are_refused(app: rota.App, arguments
     assert said in str(caught.value)
     assert refusal(type(caught.value), lambda: app.new(**arguments)) == str(caught.value)
     assert await jobs(app) == []
+
+
+@pytest.mark.parametrize("given", ["x", None, 5, b"0" * 16, "0190" * 9])
+async def test_what_is_no_id_is_said_to_be_none(app: rota.App, given: Any) -> None:
+    said = re.escape(f"{given!r} is no id of a job: give what enqueue returned, its id, or the id's text.")
+    for call in (
+        lambda: app.result(given), lambda: app.cancel(given), lambda: app.move(given, priority=1),
+        lambda: asyncio.to_thread(app.sync.result, given),
+    ):  # fmt: skip
+        with pytest.raises(rota.JobNotFound, match=said):
+            await call()
+    with pytest.raises(rota.BatchNotFound, match="is no id of a batch: give that of what enqueue_batch returned"):
+        await app.batch_status(given)
+
+
+async def test_an_id_may_be_given_as_text(app: rota.App) -> None:
+    added = await app.enqueue("mail")
+    assert await app.move(str(added.id), priority=3) is rota.State.QUEUED  # type: ignore[arg-type]
+    assert await app.cancel(str(added.id)) is rota.State.CANCELLED  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("jobs", [[5], ["mail"], [None], [("mail", {})]])
+async def test_what_is_no_new_job_is_not_enqueued(app: rota.App, jobs: list[Any]) -> None:
+    mixed = [app.new("mail"), *jobs]
+    for add in (app.enqueue_many, app.enqueue_batch):
+        with pytest.raises(rota.EnqueueError, match="is no new job: make it"):
+            await add(mixed)
+
+
+async def test_jobs_may_come_one_by_one_from_a_generator(app: rota.App) -> None:
+    assert len(await app.enqueue_many(app.new("mail") for _ in range(3))) == 3  # type: ignore[arg-type]
 
 
 class Deep:

@@ -10,7 +10,7 @@ import asyncpg
 from bench.queue.adapters import raw, rota
 
 REPOSITORY = Path(__file__).parents[2]
-TINY = ["--jobs", "200", "--singles", "10", "--wakeups", "5", "--finished", "300", "--future", "200"]
+TINY = ["--jobs", "200", "--singles", "10", "--wakeups", "5", "--finished", "300", "--future", "200", "--behind", "300"]
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from pydantic import BaseModel, field_serializer, model_validator
 
 import rota
 from rota.queue.io import pruner
@@ -156,6 +157,17 @@ def raises(error: BaseException) -> Callable[[], Any]:
     return does
 
 
+class Unsayable(Exception):
+    """An error whose own message cannot be had."""
+
+    def __str__(self) -> str:
+        raise KeyError("gone")
+
+
+class Bare(BaseException):
+    """Neither an Exception nor one that Python knows."""
+
+
 ENDINGS = {
     "nothing": Ending(lambda: None, State.DONE),
     "value": Ending(lambda: {"frames": [1, 2.5, None], "name": "日本 🎬"}, State.DONE,
@@ -174,6 +186,14 @@ ENDINGS = {
     "rota's own": Ending(raises(rota.RotaError("odd")), State.QUEUED, error="RotaError: odd", waits_s=40),
     "system exit": Ending(raises(SystemExit(3)), State.QUEUED, error="SystemExit: 3", waits_s=40),
     "stop iteration": Ending(raises(StopIteration()), State.QUEUED, error="RuntimeError: ", waits_s=40),
+    "keyboard interrupt": Ending(raises(KeyboardInterrupt()), State.QUEUED, error="KeyboardInterrupt", waits_s=40),
+    "generator exit": Ending(raises(GeneratorExit()), State.QUEUED, error="RuntimeError: The handler raised ",
+                             waits_s=40),
+    "bare": Ending(raises(Bare("b")), State.QUEUED, error="Bare: b", waits_s=40),
+    "group": Ending(raises(BaseExceptionGroup("g", [Bare(), KeyboardInterrupt()])), State.QUEUED,
+                    error="BaseExceptionGroup: g", waits_s=40),
+    "unsayable": Ending(raises(Unsayable()), State.QUEUED,
+                        error="Unsayable: its message cannot be read, because that raises KeyError", waits_s=40),
     "error with bad text": Ending(raises(OSError("bad \0 name \udcff")), State.QUEUED,
                                   error="OSError: bad \N{REPLACEMENT CHARACTER} name ?", waits_s=40),
     "no JSON": Ending(lambda: {"when": object()}, State.FAILED, error="The result cannot be stored: $.when "),
@@ -275,6 +295,46 @@ async def test_a_payload_that_does_not_fit_fails_at_once(bench: Bench) -> None:
         )  # fmt: skip
         assert (await bench.ends(good.id)).state is State.DONE
     assert bench.ran == ["called"]
+
+
+class Picky(BaseModel):
+    """A payload whose own check raises what no library expects; so does its writing."""
+
+    number: int
+
+    @model_validator(mode="after")
+    def known(self) -> "Picky":
+        """Looks the number up."""
+        if self.number not in NUMBERS:
+            raise KeyError(self.number)
+        return self
+
+    @field_serializer("number")
+    def written(self, number: int) -> str:
+        """By name, which only some have."""
+        return NUMBERS[number] or _unnamed()
+
+
+NUMBERS = {1: "one", 2: ""}
+
+
+def _unnamed() -> str:
+    raise LookupError("no name")
+
+
+async def test_what_a_programs_types_raise_ends_their_job_and_no_other(bench: Bench) -> None:
+    """A worker's line of jobs goes on behind one whose payload or result breaks while it is read or written."""
+
+    @bench.app.job(max_tries=1, limit=10)
+    async def pick(ctx: rota.Context, job: Picky) -> Picky:
+        return job
+
+    added = await bench.app.enqueue_many([bench.app.new("pick", {"number": number}) for number in (9, 2, 1, 9, 1)])
+    async with working(bench.app):
+        rows = [await bench.ends(job.id) for job in added]
+    assert [row.state for row in rows] == [State.FAILED, State.FAILED, State.DONE, State.FAILED, State.DONE]
+    assert (rows[0].last_error or "").startswith("KeyError: 9 (")
+    assert (rows[1].last_error or "").endswith("Error calling function `written`: LookupError: no name.")
 
 
 # Which jobs run, and when

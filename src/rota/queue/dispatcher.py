@@ -24,12 +24,10 @@ from rota.queue.job import Ask, ClaimedJob, Finish, NewJob, Outcome, Release, Sc
 from rota.queue.kind import Kind
 from rota.queue.pause import NOTHING_PAUSED, Paused
 from rota.queue.payload import cut_text, encode
+from rota.queue.retry import WAIT_S_MAX
 
 CLAIM_MAX: Final = 1000
 """Jobs in one claim. Larger batches gain nothing and hold row locks for longer."""
-
-WAIT_S_MAX: Final = 100 * 365.25 * 24 * 3600.0
-"""A hundred years, as in `enqueue`. The database takes no wait without an end, and one would hold up its batch."""
 
 START_SHARE: Final = 0.5
 """A job begins only while so much of its lease is left."""
@@ -321,6 +319,24 @@ def give_back_unbegun(job: ClaimedJob, *, kind: Kind) -> Release:
     return structs.replace(give_back(job), unstart_s=None if rate is None else rate.per_s)
 
 
+def completed(
+    write: Finish | Release, *, kind: Kind, progress: Any | None, follow_ups: Sequence[NewJob]
+) -> Finish | Release:
+    """The same, with all that a run and its kind add to an end.
+
+    Args:
+        write: what became of the job.
+        kind: its settings.
+        progress: its last progress, if that is not stored yet.
+        follow_ups: the jobs that are added with a success.
+    """
+    if progress is None and not follow_ups and not kind.ends_alone and not kind.runs_pass:
+        # Almost every end is like this.
+        return write
+    write = of_pass(with_follow_ups(with_progress(write, progress), follow_ups), kind)
+    return structs.replace(write, alone=True) if kind.ends_alone else write
+
+
 def with_progress(write: Finish | Release, progress: Any | None) -> Finish | Release:
     """The same, with the job's last progress if that is not stored yet."""
     if progress is None:
@@ -364,7 +380,10 @@ def describe_error(error: BaseException) -> str:
     """One line for last_error: the type, the message and the place, such as `ValueError: no frame (shop.py:12)`."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    message = " ".join(str(error).split())
+    try:
+        message = " ".join(str(error).split())
+    except Exception as unsayable:
+        message = f"its message cannot be read, because that raises {type(unsayable).__name__}"
     return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from rota.commands import CallInLine, KindShare, Place
+from rota.queue.checks import PRIORITY_MAX
 from rota.queue.job import JobRow, State
 from rota.queue.standing import NO_FACTS, ServerFacts
 from rota.settings import limit_variable
@@ -23,7 +24,6 @@ PACE_MAX: Final = 20_000
 """Ended jobs of the last hour that are looked at for the pace."""
 SPREAD: Final = 0.25
 """An estimate by the last hour's pace is shown as this much less to this much more."""
-PRIORITY_MAX: Final = 2**31 - 1
 SHORT_ID: Final = 18
 """Characters of an id: the time to the microsecond, so they seldom name two jobs."""
 ERROR_MAX: Final = 300

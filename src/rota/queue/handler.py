@@ -41,7 +41,9 @@ class Handler:
 
     def call(self, context: Any, payload: Any) -> Any:
         """Calls the function with as much as it takes."""
-        return self.function(*(context, payload)[: self.arguments])
+        if self.arguments == 2:
+            return self.function(context, payload)
+        return self.function(*(context,)[: self.arguments])
 
     def with_limit(self, limit: int) -> "Handler":
         """The same handler with another limit."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from rota.errors import SettingsError
+from rota.queue.checks import PRIORITY_MAX, is_number
 from rota.queue.limits import NO_LIMITS, Limits
 from rota.queue.payload import check_text
-from rota.queue.retry import Fixed, RetryWaits
+from rota.queue.retry import Exponential, Fixed, RetryWaits
 from rota.queue.role import ALL_ROLES, DEFAULT_ROLE, is_role
 
 Isolation = Literal["auto", "async", "thread", "process"]
@@ -79,16 +80,19 @@ class Kind:
         rules: tuple[tuple[bool, str], ...] = (
             (1 <= len(self.name) <= 200, "needs a name of 1 to 200 characters"),
             (
-                isinstance(self.limit, int) and 0 <= self.limit <= 100_000,
+                is_number(self.limit, 0, 100_000, whole=True),
                 f'has limit={self.limit!r}; give "cpu", or 0 (keeps the kind off) to 100,000',
             ),
-            (1 <= self.lease_s <= 86_400, f"has lease_s={self.lease_s}; give 1 to 86,400 seconds"),
+            (is_number(self.lease_s, 1, 86_400), f"has lease_s={self.lease_s!r}; give 1 to 86,400 seconds"),
             (
-                0.1 <= self.heartbeat_s <= self.lease_s / 2,
-                f"has heartbeat_s={self.heartbeat_s} with lease_s={self.lease_s}; "
+                is_number(self.lease_s, 1, 86_400) and is_number(self.heartbeat_s, 0.1, self.lease_s / 2),
+                f"has heartbeat_s={self.heartbeat_s!r} with lease_s={self.lease_s!r}; "
                 "give at least 0.1 and at most half the lease, so that one lost heartbeat does not stop the job",
             ),
-            (1 <= self.max_tries <= 1000, f"has max_tries={self.max_tries}; give 1 to 1,000"),
+            (
+                is_number(self.max_tries, 1, 1000, whole=True),
+                f"has max_tries={self.max_tries!r}; give a whole number, 1 to 1,000",
+            ),
             (
                 self.isolation in ("auto", "async", "thread", "process"),
                 f"has isolation={self.isolation!r}; give async, thread or process",
@@ -101,6 +105,12 @@ class Kind:
                 callable(getattr(self.retry, "wait_s", None)),
                 "has a retry without wait_s; give rota.Fixed or Exponential",
             ),
+            *(self.retry.faults() if isinstance(self.retry, Fixed | Exponential) else ()),
+            (
+                self.urgent_priority is None
+                or is_number(self.urgent_priority, -PRIORITY_MAX, PRIORITY_MAX, whole=True),
+                f"has urgent_priority={self.urgent_priority!r}; give a whole number",
+            ),
             (
                 self.urgent_priority is None or self.cpu_bound,
                 f"has urgent_priority={self.urgent_priority}, which only means something with limit='cpu'",
@@ -109,7 +119,10 @@ class Kind:
         )
         keeps = {"keep_s": self.keep_s, "keep_failed_s": self.keep_failed_s}
         rules += tuple(
-            (kept is None or 0 <= kept <= KEEP_S_MAX, f"has {name}={kept}; give 0 to {KEEP_S_MAX:,.0f} seconds")
+            (
+                kept is None or is_number(kept, 0, KEEP_S_MAX),
+                f"has {name}={kept!r}; give 0 to {KEEP_S_MAX:,.0f} seconds",
+            )
             for name, kept in keeps.items()
         )
         check_text("The name of a kind", self.name)

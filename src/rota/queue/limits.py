@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from rota.queue.checks import is_number
+
 FLEET_LIMIT_MAX: Final = 100_000
 SLICES: Final = 60
 """A window has so many slices, and a start is counted with its slice: for a sixtieth of the window at most it counts
@@ -76,8 +78,14 @@ class Limits:
     def faults(self) -> Iterable[tuple[bool, str]]:
         """What must hold, and what is said where it does not."""
         most = f"1 to {FLEET_LIMIT_MAX:,}, or leave it out"
-        yield _is_count(self.fleet, FLEET_LIMIT_MAX), f"has fleet_limit={self.fleet!r}; give {most}"
-        yield _is_count(self.tenant, FLEET_LIMIT_MAX), f"has tenant_limit={self.tenant!r}; give {most}"
+        yield (
+            self.fleet is None or is_number(self.fleet, 1, FLEET_LIMIT_MAX, whole=True),
+            f"has fleet_limit={self.fleet!r}; give {most}",
+        )
+        yield (
+            self.tenant is None or is_number(self.tenant, 1, FLEET_LIMIT_MAX, whole=True),
+            f"has tenant_limit={self.tenant!r}; give {most}",
+        )
         yield isinstance(self.fair, bool), f"has fair={self.fair!r}; give True or False"
         rate = self.rate
         if rate is None:
@@ -85,11 +93,11 @@ class Limits:
         yield isinstance(rate, Rate), f"has rate={rate!r}; give rota.Rate(count, per_s=seconds)"
         if isinstance(rate, Rate):
             yield (
-                rate.count is not None and _is_count(rate.count, 1_000_000),
+                is_number(rate.count, 1, 1_000_000, whole=True),
                 f"has a rate of {rate.count!r} starts; give 1 to 1,000,000",
             )
             yield (
-                isinstance(rate.per_s, int | float) and 1 <= rate.per_s <= 86_400,
+                is_number(rate.per_s, 1, 86_400),
                 f"has a rate per {rate.per_s!r} seconds; give 1 to 86,400",
             )
 
@@ -118,7 +126,3 @@ def last_turn(tenants: Iterable[str | None], *, after: str | None) -> str | None
         return (2 if tenant <= (after or "") else 0, tenant)
 
     return max((tenant for tenant, count in counts.items() if count == most), key=place)
-
-
-def _is_count(value: object, highest: int) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= highest)

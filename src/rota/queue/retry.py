@@ -3,9 +3,15 @@
 Spec: job queue, "Leases, heartbeats and the stall kill" (a wait of 30 seconds; doubling waits with a cap).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
+
+from rota.queue.checks import is_number
+
+WAIT_S_MAX: Final = 100 * 365.25 * 24 * 3600.0
+"""A hundred years, as in `enqueue`. The database takes no wait without an end, and one would hold up its batch."""
 
 
 class RetryWaits(Protocol):
@@ -25,6 +31,10 @@ class Fixed:
     def wait_s(self, tries: int, *, random: Random) -> float:
         return self.seconds
 
+    def faults(self) -> Iterable[tuple[bool, str]]:
+        """What must hold, and what is said where it does not."""
+        yield is_number(self.seconds, 0, WAIT_S_MAX), f"has retry={self!r}; give seconds from 0 to {WAIT_S_MAX:,.0f}"
+
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
@@ -38,3 +48,9 @@ class Exponential:
         # The exponent is bounded so that the power of a job with a thousand tries is still a number.
         wait = min(self.cap_s, self.first_s * 2.0 ** min(max(tries, 1) - 1, 60))
         return min(self.cap_s, wait * (1 + self.jitter * (2 * random.random() - 1)))
+
+    def faults(self) -> Iterable[tuple[bool, str]]:
+        """What must hold, and what is said where it does not."""
+        waits = is_number(self.first_s, 0, WAIT_S_MAX) and is_number(self.cap_s, 0, WAIT_S_MAX)
+        yield waits, f"has retry={self!r}; give first_s and cap_s from 0 to {WAIT_S_MAX:,.0f} seconds"
+        yield is_number(self.jitter, 0, 1), f"has retry={self!r}; give a jitter from 0 to 1"

@@ -23,6 +23,7 @@ from rota.queue.dispatcher import (
     WAIT_S_MAX,
     Slots,
     Stop,
+    completed,
     could_not_stop,
     describe_error,
     failed_try,
@@ -403,3 +404,15 @@ def test_each_end_of_a_run_of_a_pass_is_followed_by_the_next() -> None:
         assert of_pass(end, KIND) == end
     for goes_on in (Finish(LEASE, Outcome.RETRY), Finish(LEASE, Outcome.AGAIN), Release(LEASE)):
         assert of_pass(goes_on, runs) == goes_on
+
+
+def test_an_end_has_all_that_its_run_and_its_kind_add() -> None:
+    end, more = Finish(LEASE, Outcome.DONE), (NewJob("next"),)
+    assert completed(end, kind=KIND, progress=None, follow_ups=()) is end
+    assert completed(end, kind=KIND, progress=0.5, follow_ups=()) == Finish(LEASE, Outcome.DONE, progress="0.5")
+    assert completed(end, kind=KIND, progress=None, follow_ups=[*more]) == Finish(LEASE, Outcome.DONE, follow_ups=more)
+    assert completed(end, kind=Kind("pay", ends_alone=True), progress=None, follow_ups=()).alone
+    whole = completed(end, kind=Kind("nightly", runs_pass=True, ends_alone=True), progress=1, follow_ups=[*more])
+    assert whole == Finish(
+        LEASE, Outcome.DONE, progress="1", follow_ups=more, keyed=True, follows="nightly", alone=True
+    )

@@ -6,7 +6,7 @@ import pytest
 
 from rota.errors import PayloadError, SettingsError
 from rota.queue.kind import Kind
-from rota.queue.retry import Exponential
+from rota.queue.retry import Exponential, Fixed
 
 NAN = float("nan")
 
@@ -54,7 +54,20 @@ def test_the_limits_themselves_are_fine(settings: dict[str, Any]) -> None:
         ({"heartbeat_s": 0.09}, "has heartbeat_s=0.09 with lease_s=300.0"),
         ({"heartbeat_s": 150.1}, "at most half the lease, so that one lost heartbeat does not stop the job"),
         ({"heartbeat_s": NAN}, "has heartbeat_s=nan"),
-        ({"max_tries": 0}, "has max_tries=0; give 1 to 1,000"),
+        ({"max_tries": 0}, "has max_tries=0; give a whole number, 1 to 1,000"),
+        ({"max_tries": 2.5}, "has max_tries=2.5"),
+        ({"max_tries": True}, "has max_tries=True"),
+        ({"limit": True}, "has limit=True"),
+        ({"lease_s": "5"}, "has lease_s='5'; give 1 to 86,400 seconds"),
+        ({"heartbeat_s": "1"}, "has heartbeat_s='1'"),
+        ({"keep_s": "5"}, "has keep_s='5'; give 0 to 315,360,000 seconds"),
+        ({"keep_failed_s": NAN}, "has keep_failed_s=nan"),
+        ({"cpu_bound": True, "urgent_priority": "x"}, "has urgent_priority='x'; give a whole number"),
+        ({"retry": Fixed(-1)}, "has retry=Fixed(seconds=-1); give seconds from 0 to 3,155,760,000"),
+        ({"retry": Fixed(NAN)}, "has retry=Fixed(seconds=nan)"),
+        ({"retry": Exponential(first_s=-1)}, "give first_s and cap_s from 0 to 3,155,760,000 seconds"),
+        ({"retry": Exponential(cap_s=float("inf"))}, "give first_s and cap_s from 0"),
+        ({"retry": Exponential(jitter=2)}, "give a jitter from 0 to 1"),
         ({"max_tries": 1001}, "has max_tries=1001"),
         ({"isolation": "fork"}, "has isolation='fork'"),
         ({"retry": 30}, "has a retry without wait_s; give rota.Fixed or Exponential"),

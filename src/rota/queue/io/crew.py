@@ -14,8 +14,6 @@ from contextvars import copy_context
 from random import Random
 from typing import Final
 
-from msgspec import structs
-
 from rota.commands import Commands
 from rota.errors import NotNow, PayloadError, RotaError
 from rota.ids import BatchId, JobId
@@ -34,7 +32,7 @@ from rota.queue.io.heart import FENCE_WAIT_S, Last
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.metering import Metering
-from rota.queue.io.running import KILL_GRACE_S, Running, Stopped, Written, run_in_child
+from rota.queue.io.running import KILL_GRACE_S, Running, Stopped, Surroundings, Written, run_in_child
 from rota.queue.io.store import Store
 from rota.queue.job import ClaimedJob, Finish, Full, HandlerOutcome, Outcome, State, Yield
 from rota.sessions import Sessions
@@ -97,10 +95,8 @@ class Crew:
         self._lost = lost
         self._metering = metering
         self._tracer = tracing.tracer()
-        self._commands = commands
-        self._sessions = sessions
+        self._surroundings = Surroundings(leases, lines, store.database.target.schema, commands, sessions)
         self._store = store
-        self._schema = store.database.target.schema
         self._cancel_grace_s = cancel_grace_s
         self._running: dict[JobId, Running] = {}
         self._asked_to_yield: set[str] = set()
@@ -120,19 +116,14 @@ class Crew:
 
     def start(self, claimed: Iterable[ClaimedJob], *, sent_at: float) -> None:
         """Runs claimed jobs, in their order. `sent_at`: the clock before the claim was sent."""
-        book, handlers, running = self._leases.book, self._handlers, self._running
+        book, handlers, running, line = self._leases.book, self._handlers, self._running, self._line
         with self._leases.lock:
             for job in claimed:
                 handler = handlers[job.kind]
                 kind = handler.kind
                 held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
-                started = Running(
-                    job, handler, held=held, leases=self._leases, lines=self._lines, schema=self._schema,
-                    commands=self._commands,
-                    sessions=self._sessions,
-                )  # fmt: skip
-                running[job.lease.job_id] = started
-                self._line.append(started)
+                running[job.lease.job_id] = started = Running(job, handler, held, self._surroundings)
+                line.append(started)
         self._idle.clear()
         self._add_task()
 
@@ -271,15 +262,14 @@ class Crew:
         """Runs one job. Returns: the clock at its end."""
         write: Write | None = None
         try:
-            write = await self._outcome(running)
+            write = await self._outcome_whatever(running)
             if running.written is not None:
                 write = await self._unless_ended(running, running.written, write)
             if write is not None:
-                write = dispatcher.with_progress(write, running.held.progress)
-                write = dispatcher.with_follow_ups(write, running.follow_ups)
-                if running.handler.kind.ends_alone:
-                    write = structs.replace(write, alone=True)
-                write = dispatcher.of_pass(write, running.handler.kind)
+                kind = running.handler.kind
+                write = dispatcher.completed(
+                    write, kind=kind, progress=running.held.progress, follow_ups=running.follow_ups
+                )
         finally:
             running.task = None
             lease = running.job.lease
@@ -313,11 +303,21 @@ class Crew:
         else:
             span.end("lost" if write is None else "returned", error="The lease was lost" if write is None else None)
 
+    async def _outcome_whatever(self, running: Running) -> Write | None:
+        """As `_outcome`, also where the program's own types raise while a payload is read or a result is written: the
+        jobs behind in the line have no part in it."""
+        try:
+            return await self._outcome(running)
+        except Exception as error:
+            job, kind = running.job, running.handler.kind
+            log.exception("try failed around its handler", job_id=str(job.id), kind=job.kind, tries=job.tries)
+            return dispatcher.raised(job, kind=kind, error=error, random=self._random)
+
     async def _outcome(self, running: Running) -> Write | None:
         job, handler = running.job, running.handler
-        if running.must_stop():
-            return self._stopped(running)
         left_s = running.held.deadline - lease_clock()
+        if left_s <= 0 or running.ordered_to_stop:
+            return self._stopped(running)
         if dispatcher.begins_too_late(left_s=left_s, lease_s=handler.kind.lease_s):
             log.warning(
                 "job given back unbegun: little of its lease was left", job_id=str(job.id), kind=job.kind, left_s=left_s
@@ -340,20 +340,27 @@ class Crew:
             return self._stopped(running)
         except Yielded:
             returned = Yield()
-        except (Exception, SystemExit) as error:
-            if running.must_stop():
-                return self._stopped(running)
-            if isinstance(error, NotNow):
-                log.info("job goes back: it cannot run now", job_id=str(job.id), kind=job.kind, reason=str(error))
-            else:
-                log.warning(
-                    "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
-                    error=dispatcher.describe_error(error), exc_info=error,
-                )  # fmt: skip
-            return dispatcher.raised(job, kind=handler.kind, error=error, random=self._random)
+        except GeneratorExit:
+            # The event loop closes, and this with it.
+            raise
+        except BaseException as error:
+            return self._raised(running, error)
         if running.told and not isinstance(returned, HandlerOutcome):
             return self._stopped(running)
         return dispatcher.settle(job, kind=handler.kind, returned=returned, random=self._random)
+
+    def _raised(self, running: Running, error: BaseException) -> Write | None:
+        job = running.job
+        if running.must_stop():
+            return self._stopped(running)
+        if isinstance(error, NotNow):
+            log.info("job goes back: it cannot run now", job_id=str(job.id), kind=job.kind, reason=str(error))
+        else:
+            log.warning(
+                "try failed", job_id=str(job.id), kind=job.kind, tries=job.tries, max_tries=job.max_tries,
+                error=dispatcher.describe_error(error), exc_info=error,
+            )  # fmt: skip
+        return dispatcher.raised(job, kind=running.handler.kind, error=error, random=self._random)
 
     async def _unless_ended(self, running: Running, written: Written, write: Write | None) -> Write | None:
         """What is left to write of a job whose success its handler wrote: nothing, if that was committed."""

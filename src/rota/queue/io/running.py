@@ -8,9 +8,11 @@ cannot be stopped from outside: it is told, and if it does not end in time its p
 
 import asyncio
 import sys
+import types
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from contextvars import Context as Variables
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
@@ -53,6 +55,25 @@ class Stopped(BaseException):
     """Thrown into a handler whose lease is over. No `except Exception` of a handler catches it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all running jobs of a worker share.
+
+    Attributes:
+        leases: the worker's leases.
+        lines: keeps what handlers log.
+        schema: where Rota's tables live.
+        commands: gives whoever runs commands for handlers; None where nobody does.
+        sessions: gives whoever opens sessions on runners for them; None where nobody does.
+    """
+
+    leases: GuardedBook
+    lines: JobLines
+    schema: str
+    commands: Callable[[], Commands] | None = None
+    sessions: Callable[[], Sessions] | None = None
+
+
 class Running:
     """A claimed job and what runs it.
 
@@ -72,87 +93,53 @@ class Running:
         yield_asked: a more urgent job of its kind waits for its slot.
         follow_ups: the jobs that are added with its success.
         written: its handler has written its success itself.
-        schema: where Rota's tables live.
         kill_after_s: how long its child process may take to stop.
         stop_seen_at: when the event loop last took up an order to stop it; the heart reads whether the loop lives.
         task: the task that steps it now.
         span: its try in the program's traces, if that has any.
     """
 
-    __slots__ = (
-        "_commands",
-        "_leases",
-        "_lines",
-        "_loop",
-        "_sessions",
-        "calls",
-        "cancel_asked",
-        "child",
-        "follow_ups",
-        "given_back",
-        "handler",
-        "held",
-        "in_thread",
-        "job",
-        "kill_after_s",
-        "killed",
-        "loss",
-        "schema",
-        "span",
-        "started",
-        "stop_seen_at",
-        "task",
-        "told",
-        "written",
-        "yield_asked",
-    )  # fmt: skip
+    # Most of it stays as it is for most jobs, so it is set where it changes: a worker makes one of these for every job.
+    loss: Loss | None = None
+    cancel_asked = False
+    given_back = False
+    in_thread = False
+    child: Child | None = None
+    killed = False
+    started = False
+    told = False
+    yield_asked = False
+    follow_ups: Sequence[NewJob] = ()
+    written: Written | None = None
+    kill_after_s = KILL_GRACE_S
+    calls: set[asyncio.Task[None]] | None = None
+    stop_seen_at: float | None = None
+    task: asyncio.Task[None] | None = None
+    span: RunSpan | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
 
-    def __init__(
-        self,
-        job: ClaimedJob,
-        handler: Handler,
-        *,
-        held: Held,
-        leases: GuardedBook,
-        lines: JobLines,
-        schema: str,
-        commands: Callable[[], Commands] | None = None,
-        sessions: Callable[[], Sessions] | None = None,
-    ) -> None:
+    def __init__(self, job: ClaimedJob, handler: Handler, held: Held, worker: Surroundings) -> None:
         self.job = job
         self.handler = handler
         self.held = held
-        self._leases = leases
-        self._lines = lines
-        self._commands = commands
-        self._sessions = sessions
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.loss: Loss | None = None
-        self.cancel_asked = False
-        self.given_back = False
-        self.in_thread = False
-        self.told = False
-        self.killed = False
-        self.child: Child | None = None
-        self.started = False
-        self.stop_seen_at: float | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.span: RunSpan | None = None
-        self.yield_asked = False
-        self.follow_ups: Sequence[NewJob] = ()
-        self.written: Written | None = None
-        self.calls: set[asyncio.Task[None]] | None = None
-        self.schema = schema
-        self.kill_after_s = KILL_GRACE_S
+        self._worker = worker
+
+    @property
+    def schema(self) -> str:
+        """Where Rota's tables live."""
+        return self._worker.schema
+
+    @property
+    def ordered_to_stop(self) -> bool:
+        """Whether somebody has said that it has to stop."""
+        return self.loss is not None or self.cancel_asked or self.given_back
 
     def must_stop(self) -> bool:
         """Whether the handler may take no further step of its own accord.
 
         Its lease may be over before anybody has told it so: a thread goes on at once when its process does.
         """
-        return (
-            self.loss is not None or self.cancel_asked or self.given_back or lease_clock() >= self.held.deadline
-        )  # fmt: skip
+        return self.ordered_to_stop or lease_clock() >= self.held.deadline
 
     def told_to_stop(self) -> bool:
         """The same, asked by the handler: what it returns afterwards is no result."""
@@ -161,28 +148,28 @@ class Running:
 
     def progressed(self, progress: Any | None) -> bool:
         """Notes that the job moved; False if its lease is gone."""
-        return self._leases.progressed(self.job.lease, progress)
+        return self._worker.leases.progressed(self.job.lease, progress)
 
     def said(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """Keeps a line that the handler logged; what it has left behind when its run ended speaks for nobody."""
         if self.held.ended_at is None:
-            self._lines.say(self.job.lease, level, event, fields)
+            self._worker.lines.say(self.job.lease, level, event, fields)
 
     def said_by_child(self, said: Said) -> None:
         """Keeps a line that the handler logged in a child process."""
-        self._lines.keep(LogLine(self.job.lease, said.number, said.said_at, said.level, said.event, said.fields))
+        self._worker.lines.keep(LogLine(self.job.lease, said.number, said.said_at, said.level, said.event, said.fields))
 
     def commands(self) -> Commands:
         """Who runs commands for the handler."""
-        if self._commands is None:
+        if self._worker.commands is None:
             raise SettingsError("This worker has no exec servers: it was not made by an app.")
-        return self._commands()
+        return self._worker.commands()
 
     def sessions(self) -> Sessions:
         """Who opens sessions on runners for the handler."""
-        if self._sessions is None:
+        if self._worker.sessions is None:
             raise SettingsError("This worker has no gateway: it was not made by an app.")
-        return self._sessions()
+        return self._worker.sessions()
 
     def run_call(self, call: Call) -> Completed:
         """Runs a command whole in the worker's loop, from the handler's thread."""
@@ -208,7 +195,7 @@ class Running:
 
     def closing(self) -> bool:
         """Renews the lease no more, because the handler writes the job's end; False if it may not."""
-        return not self.must_stop() and self._leases.close(self.job.lease)
+        return not self.must_stop() and self._worker.leases.close(self.job.lease)
 
     def takes(self, finish: Finish) -> bool:
         """Nothing: the queue is in the database."""
@@ -283,7 +270,7 @@ class Running:
         context = Context(self.job, payload, host=self)
         if self.handler.is_async:
             coroutine = variables.run(self.handler.call, context, payload)
-            return await _Stepped(coroutine, self.held, variables, waits, self._leases)
+            return await _stepped(coroutine, self.held, variables, waits, self._worker.leases)  # type: ignore[misc]
         self.in_thread = True
         self._loop = asyncio.get_running_loop()
         waits()
@@ -296,9 +283,9 @@ class Running:
             raise Stopped
         try:
             return self.handler.call(context, context.payload)
-        except StopIteration as error:
-            # asyncio lets no future hold one, and would wait for ever.
-            raise RuntimeError("The handler raised StopIteration") from error
+        except (StopIteration, GeneratorExit) as error:
+            # asyncio lets no future hold the one, and would wait for ever; the other means that a coroutine is closed.
+            raise RuntimeError(f"The handler raised {type(error).__name__}") from error
 
 
 def _ignore(_kept: bool) -> None:
@@ -373,48 +360,41 @@ def target_of(function: Callable[..., Any]) -> Target:
     return Target("__main__", function.__qualname__, main.__file__)
 
 
-class _Stepped:
+@types.coroutine
+def _stepped(
+    coroutine: Coroutine[Any, Any, Any],
+    held: Held,
+    variables: Variables,
+    waits: Callable[[], None],
+    leases: GuardedBook,
+) -> Generator[Any, Any, Any]:
     """Steps a handler's coroutine, and looks at its lease before each step but the first."""
-
-    __slots__ = ("_coroutine", "_held", "_leases", "_variables", "_waits")
-
-    def __init__(
-        self,
-        coroutine: Coroutine[Any, Any, Any],
-        held: Held,
-        variables: Variables,
-        waits: Callable[[], None],
-        leases: GuardedBook,
-    ) -> None:
-        self._coroutine = coroutine
-        self._held = held
-        self._variables = variables
-        self._waits = waits
-        self._leases = leases
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        run, leases, lease = self._variables.run, self._leases, self._held.lease
-        step, value, told, first = self._coroutine.send, None, False, True
-        while True:
-            # If this step never ends, the heart reads here whose it is.
-            leases.stepping = lease
-            try:
-                awaited = run(step, value)
-            except StopIteration as end:
-                return end.value
-            finally:
-                leases.stepping = None
-            if told:
-                # It was told to stop and wants to go on: it never gets another step.
-                raise Stopped
-            if first:
-                first = False
-                self._waits()
-            try:
-                value = yield awaited
-                step = self._coroutine.send
-            except BaseException as thrown:
-                step, value = self._coroutine.throw, thrown
-            if lease_clock() >= self._held.deadline:
-                self._held.guarded = True
-                step, value, told = self._coroutine.throw, Stopped(), True
+    run, lease = variables.run, held.lease
+    step, value, told, first = coroutine.send, None, False, True
+    while True:
+        # If this step never ends, the heart reads here whose it is.
+        leases.stepping = lease
+        try:
+            awaited = run(step, value)
+        except StopIteration as end:
+            return end.value
+        except GeneratorExit as error:
+            if error is not value:
+                raise RuntimeError("The handler raised GeneratorExit") from error
+            raise
+        finally:
+            leases.stepping = None
+        if told:
+            # It was told to stop and wants to go on: it never gets another step.
+            raise Stopped
+        if first:
+            first = False
+            waits()
+        try:
+            value = yield awaited
+            step = coroutine.send
+        except BaseException as thrown:
+            step, value = coroutine.throw, thrown
+        if lease_clock() >= held.deadline:
+            held.guarded = True
+            step, value, told = coroutine.throw, Stopped(), True

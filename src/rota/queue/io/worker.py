@@ -485,7 +485,7 @@ class Worker:
         settings = self._handlers[kind].kind
         if settings.limits.ends_make_room:
             self._after_ends.add(kind)
-        if kind in self._more or settings.cpu_bound:
+        if not self._kick.is_set() and (kind in self._more or settings.cpu_bound):
             if self._slots.roomy(kind):
                 self._kick.set()
             else:
