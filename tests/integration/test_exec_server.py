@@ -301,13 +301,17 @@ async def test_a_client_that_does_not_read_is_dropped_instead_of_filling_the_mem
         await other.until_clients(1)
 
 
-async def test_a_token_is_asked_of_everyone_but_those_who_look_whether_it_lives() -> None:
+async def test_a_token_is_asked_of_everyone_but_those_who_look_whether_it_lives(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with exec_server(listen=Listen(token="s3cret")) as (server, _):
         for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cre"}):
             with pytest.raises(InvalidStatus) as caught:
                 async with connect(f"ws://127.0.0.1:{server.port}/broker", proxy=None, additional_headers=header):
                     pass
             assert caught.value.response.status_code == 401
+        assert caplog.text.count("a client is refused") == 3
+        assert "completing handshake" not in caplog.text, "an answer is no failure"
         async with client_of(server, additional_headers={"Authorization": "Bearer s3cret"}) as client:
             await client.want()
             await client.expect(Offer)

@@ -7,6 +7,7 @@ nothing that is written is acknowledged.
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import socket
 import ssl
 from collections.abc import Iterator
@@ -26,6 +27,16 @@ HEAD_BYTES_MAX: Final = 1024 * 1024
 """How long what it says may be. The older protocol of exec servers has a whole job in its URL, 768 KiB at most."""
 UNACKNOWLEDGED_S: Final = 20.0
 """A peer that acknowledges nothing for so long is given up."""
+
+
+class _Denials(logging.Filter):
+    """uvicorn takes an answer that denies a websocket for one that never came, and calls that an error."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.msg != "ASGI callable returned without completing handshake."
+
+
+_DENIALS: Final = _Denials()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +103,7 @@ class Serving:
             config.load()
         except (OSError, ssl.SSLError) as error:
             raise SettingsError(f"The certificate {self._place.tls_cert} cannot be used: {error}.") from None
+        logging.getLogger("uvicorn.error").addFilter(_DENIALS)
         self._socket = self._bind()
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))

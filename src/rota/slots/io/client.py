@@ -88,6 +88,8 @@ class _Site:
     pool: Pool
     links: dict[int, SocketLink] = field(default_factory=dict)
     legacy: LegacyLink | None = None
+    error: str | None = None
+    """Why it could not be reached when that was last tried."""
     failures: int = 0
     broken: int = 0
     """Connections that broke after their greeting and have not been made again."""
@@ -322,7 +324,9 @@ class SlotClient:
             known = sorted({service for hello in self._hellos.values() for service in hello.services})
             why = f"no exec server that is connected offers {call.service} (they offer {', '.join(known) or 'nothing'})"
         else:
-            shown = ", ".join(site.address.shown for site in self._sites)
+            shown = "; ".join(
+                site.address.shown + ("" if site.error is None else f": {site.error}") for site in self._sites
+            )
             why = f"no exec server is connected ({shown})"
         return NoSlot(f"No slot came in time: {why}.", after_s=NO_SLOT_WAIT_S)
 
@@ -402,6 +406,7 @@ class SlotClient:
         elif site.failures % LOG_EVERY == 0:
             log.warning("exec server cannot be reached; trying again", address=site.address.shown, error=how)
         site.failures += 1
+        site.error = how
         site.broken += was is not None
         self._tell_pool(site, pools.Dropped(pool_number))
 
@@ -444,7 +449,7 @@ class SlotClient:
         first = link.number not in self._hellos
         self._hellos[link.number], self._links[link.number] = hello, link
         if first:
-            site.failures = 0
+            site.failures, site.error = 0, None
             if site.broken:
                 site.broken -= 1
                 shown = site.address.shown

@@ -213,6 +213,8 @@ class ExecServer:
         if refusal is None and len(self._sessions) >= CLIENTS_MAX:
             refusal = PlainTextResponse("Too many clients are connected; try again later.\n", 503)
         if refusal is not None:
+            why = bytes(refusal.body).decode().strip()
+            log.warning("a client is refused", peer=_peer(websocket), status=refusal.status_code, why=why)
             await websocket.send_denial_response(refusal)
             return
         await websocket.accept()
