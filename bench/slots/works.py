@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from websockets.asyncio.client import ClientConnection, connect
-
 from bench.machine import Bystanders
 from bench.report import Sample
+from bench.slots.wire import Wire, open_wire
 from rota.slots.config import read_exec_config
 from rota.slots.io.commands import Commands
 from rota.slots.io.pipes import Pipes
@@ -85,11 +84,11 @@ async def cycles(bystanders: Bystanders, count: int, folder: Path) -> list[Sampl
             if server.returncode is not None:
                 raise NotMeasured("the exec server did not start")
             await asyncio.sleep(0.05)
-        address = tells.read_text().strip().partition("://")[2]
-        async with connect(f"ws://{address}/broker", max_size=None) as wire:
-            await _cycle(wire, 40, "warm")
+        host, _, port = tells.read_text().strip().partition("://")[2].rpartition(":")
+        with open_wire(host, int(port)) as wire:
+            _cycle(wire, 40, "warm")
             since, begun = bystanders.reading(), time.perf_counter()
-            await _cycle(wire, count, "job")
+            _cycle(wire, count, "job")
             rate, others = count / (time.perf_counter() - begun), bystanders.share(since)
     finally:
         if server.returncode is None:
@@ -98,25 +97,26 @@ async def cycles(bystanders: Bystanders, count: int, folder: Path) -> list[Sampl
     return [Sample("cycles.rota", rate, others)]
 
 
-async def _cycle(wire: ClientConnection, count: int, name: str) -> None:
-    async def want(number: int) -> None:
+def _cycle(wire: Wire, count: int, name: str) -> None:
+    def want(number: int) -> None:
         if number < count:
-            await wire.send(encode(Want(f"{name}-{number}", "true")), text=True)
+            wire.say(encode(Want(f"{name}-{number}", "true")))
 
     for number in range(PARKED):
-        await want(number)
+        want(number)
     ended = 0
     while ended < count:
-        match from_server(await wire.recv()):
-            case Offer(job_id):
-                await wire.send(encode(Job(job_id, Work())), text=True)
-            case Done(job_id, receipt):
-                if not receipt.ok:
-                    raise NotMeasured(f"/bin/true did not end well: {receipt}")
-                await want(ended + PARKED)
-                ended += 1
-            case Error(code, message):
-                raise NotMeasured(f"{code}: {message}")
+        for frame in wire.hear():
+            match from_server(frame):
+                case Offer(job_id):
+                    wire.say(encode(Job(job_id, Work())))
+                case Done(job_id, receipt):
+                    if not receipt.ok:
+                        raise NotMeasured(f"/bin/true did not end well: {receipt}")
+                    want(ended + PARKED)
+                    ended += 1
+                case Error(code, message):
+                    raise NotMeasured(f"{code}: {message}")
 
 
 async def spawns(bystanders: Bystanders, count: int, at_once: int) -> list[Sample]:

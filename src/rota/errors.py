@@ -38,6 +38,7 @@
     ├── RunnerError          this machine could not be paired, or its gateway refuses it; says what to do
     ├── BatchNotFound        no batch has this id
     ├── DeviceNotFound       no paired device has this id
+    ├── OrganisationDisabled this organisation may not use runners now
     ├── PairingError         a device was not paired; `code` says why
     ├── JobEnded             a job whose result was waited for has none
     │   ├── JobFailed        it failed or expired; says why
@@ -314,6 +315,10 @@ class ArgvNotAllowed(RotaError):
 
 class DeviceNotFound(RotaError):
     """No paired device has this id, or it is revoked."""
+
+
+class OrganisationDisabled(RotaError):
+    """This organisation may not use runners now."""
 
 
 class PairingError(RotaError):

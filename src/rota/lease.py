@@ -99,6 +99,8 @@ class LeaseBook:
     """
 
     margin_s: float = 1.0
+    abandoned: bool = False
+    """The process is about to end: it gives back what it holds, so none of it is its own any more."""
     _held: dict[JobId, Held] = field(default_factory=dict)
 
     def grant(self, lease: Lease, *, lease_s: float, heartbeat_s: float, sent_at: float) -> Held:
@@ -112,7 +114,8 @@ class LeaseBook:
 
         Returns: the entry, for whoever has to look at its deadline often.
         """
-        held = Held(lease, lease_s, heartbeat_s, sent_at + lease_s, sent_at + heartbeat_s)
+        deadline = 0.0 if self.abandoned else sent_at + lease_s
+        held = Held(lease, lease_s, heartbeat_s, deadline, sent_at + heartbeat_s)
         self._held[lease.job_id] = held
         return held
 
@@ -144,12 +147,21 @@ class LeaseBook:
         return True
 
     def cancelled(self, job_id: JobId, *, ends_at: float) -> None:
-        """Notes that somebody cancelled a job: it is renewed no more, and has to have ended at this time."""
+        """Notes that somebody cancelled a job: it is renewed no more, and has to have ended at this time. What was
+        noted first stands."""
         held = self._held.get(job_id)
-        if held is not None:
+        if held is not None and held.ends_at == inf:
             held.closing = True
             held.ends_at = ends_at
             held.deadline = min(held.deadline, ends_at)
+
+    def abandon(self, *, now: float) -> None:
+        """Trusts no lease any more, before the process gives its jobs back and ends: another holder may run them soon,
+        and until its very end this process may stand still and go on. No job takes a step after this (I2)."""
+        self.abandoned = True
+        for held in self._held.values():
+            held.lost_deadline, held.deadline = min(now, held.deadline or held.lost_deadline), 0.0
+            held.closing = True
 
     def holds(self, lease: Lease, *, now: float) -> bool:
         """Whether its holder may still act under this lease."""
@@ -189,7 +201,7 @@ class LeaseBook:
             if held is None or held.lease != renewal.lease or held.sent_at is None:
                 continue
             if renewal.lease.job_id in extended:
-                held.deadline = min(held.sent_at + held.lease_s, held.ends_at)
+                held.deadline = 0.0 if self.abandoned else min(held.sent_at + held.lease_s, held.ends_at)
                 held.next_beat = max(held.sent_at + held.heartbeat_s, now)
                 held.sent_at = None
             else:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal
+from urllib.parse import unquote, urlsplit
 
 from rota.errors import SettingsError
 
@@ -87,6 +88,7 @@ class Settings:
         gateway_buffer_slots: slots of the pool beyond what waits and runs, for the scaling signal.
         gateway_min_agent: runners with an older agent get no jobs.
         gateway_hellos_per_s: how many runners a gateway lets connect in a second.
+        gateway_audit_days: how long events of the audit trail stay, 1 to 36,500 days.
         runner_gateway: the gateway that a runner dials, `wss://host`.
         runner_tls: `development` lets a runner dial `ws://` beyond its own machine, too.
         runner_ca: a file with certificates to trust for gateway and object store, beside the system's.
@@ -98,6 +100,7 @@ class Settings:
         runner_quota_mib: what the files of all its sessions may take together.
         runner_floor_mib: with less free disk than this it takes no work.
         runner_output_mib: the largest object that it publishes.
+        runner_memory_mib: what one ffmpeg may take; else its part of three quarters of what there is.
         runner_fontset: the version of the fonts that it has for overlays.
     """
 
@@ -154,6 +157,7 @@ class Settings:
     gateway_buffer_slots: int = 0
     gateway_min_agent: str | None = None
     gateway_hellos_per_s: float = 200.0
+    gateway_audit_days: float = 365.0
     runner_gateway: str | None = None
     runner_tls: Literal["required", "development"] = "required"
     runner_ca: str | None = None
@@ -165,6 +169,7 @@ class Settings:
     runner_quota_mib: int = 20_480
     runner_floor_mib: int = 1024
     runner_output_mib: int = 4096
+    runner_memory_mib: int | None = None
     runner_fontset: str = "0"
 
     def require_dsn(self) -> str:
@@ -308,6 +313,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "gateway_buffer_slots": _whole(0, 100_000),
     "gateway_min_agent": _text,
     "gateway_hellos_per_s": _number(1, 100_000),
+    "gateway_audit_days": _number(1, 36_500),
     "runner_gateway": _text,
     "runner_tls": _one_of("required", "development"),
     "runner_ca": _text,
@@ -319,6 +325,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "runner_quota_mib": _whole(1, 1_000_000_000),
     "runner_floor_mib": _whole(0, 1_000_000_000),
     "runner_output_mib": _whole(1, 1_000_000),
+    "runner_memory_mib": _whole(64, 100_000_000),
     "runner_fontset": _text,
 }
 
@@ -327,6 +334,18 @@ SECRET: Final = frozenset(
     {"dsn", "exec_token", "gateway_key", "gateway_token", "metrics_token", "objects_secret", "runner_credential"}
 )
 """What no message shows; a DSN may hold a password."""
+
+
+def secrets_of(settings: Settings) -> set[str]:
+    """Every secret that is set, and each of the parts that one is made of: what must stand nowhere else."""
+    found: set[str] = set()
+    for name in SECRET:
+        value = getattr(settings, name)
+        if value:
+            found |= {value, *(part.strip() for part in value.split(","))}
+    if settings.dsn and (password := urlsplit(settings.dsn).password):
+        found |= {password, unquote(password)}
+    return found
 
 
 def load(

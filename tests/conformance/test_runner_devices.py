@@ -9,10 +9,18 @@ import pytest
 from rota.errors import DeviceNotFound, PairingError
 from rota.io.postgres import Database, Target
 from rota.runners import pairing
+from rota.runners.handshake import credential_digest
 from rota.runners.io.devices import Devices
 from rota.runners.pairing import Code, read_code
 
-TABLES = ("runner_devices", "pairing_codes", "pool_credentials", "runner_nonces", "runner_audit")
+TABLES = (
+    "disabled_organisations",
+    "runner_devices",
+    "pairing_codes",
+    "pool_credentials",
+    "runner_nonces",
+    "runner_audit",
+)
 KEY, NEXT = b"k" * 32, b"n" * 32
 NOW = datetime.now(UTC).replace(microsecond=0)
 
@@ -86,6 +94,53 @@ async def test_keys_are_rotated_with_an_overlap_and_devices_revoked_for_ever(dev
     assert events == ["device revoked"] * 2 + ["device renamed", "key rotated", "device paired", "code made"]
     newest, *_ = await devices.audit("acme", limit=1)
     assert len(await devices.audit("acme", below=newest.id)) == 5
+
+
+async def test_a_device_rotates_its_own_key_and_one_on_its_way_out_brings_in_none(devices: Devices) -> None:
+    device = await devices.pair(await devices.new_code("acme", "d", now=NOW), KEY, name="laptop", now=NOW)
+    third = b"t" * 32
+    assert await devices.rotate_key(device.device_id, NEXT, overlap_s=60, by=KEY, now=NOW) == after(60)
+    # Its answer was lost: asked again by either key, nothing changes.
+    for by in (KEY, NEXT):
+        assert await devices.rotate_key(device.device_id, NEXT, overlap_s=900, by=by, now=after(30)) == after(60)
+    for by, seconds in ((KEY, 30), (KEY, 60), (third, 0)):
+        with pytest.raises(DeviceNotFound):
+            await devices.rotate_key(device.device_id, third, by=by, now=after(seconds))
+    with pytest.raises(DeviceNotFound):
+        await devices.rotate_key(device.device_id, NEXT, by=KEY, now=after(60))  # its overlap is over
+    assert await devices.rotate_key(device.device_id, third, overlap_s=0, by=NEXT, now=after(60)) == after(60)
+    known = await devices.device(device.device_id)
+    assert (known.public_key, known.previous_key) == (third, NEXT)
+    rotations = [row.detail for row in await devices.audit("acme") if row.event == "key rotated"]
+    assert rotations == ["by the device"] * 2
+
+
+async def test_an_organisation_is_disabled_and_enabled(devices: Devices) -> None:
+    device = await devices.pair(await devices.new_code("acme", "d", now=NOW), KEY, now=NOW)
+    assert not device.org_disabled and await devices.disabled_orgs() == []
+    made = await devices.disable_org("acme", reason="unpaid", now=NOW)
+    assert (made.org_id, made.disabled_at, made.reason) == ("acme", NOW, "unpaid")
+    # Saying it again keeps since when.
+    again = await devices.disable_org("acme", reason="still unpaid", now=after(60))
+    assert (again.disabled_at, again.reason) == (NOW, "still unpaid")
+    await devices.disable_org("other", now=NOW)
+    assert [one.org_id for one in await devices.disabled_orgs()] == ["acme", "other"]
+    assert await devices.disabled_orgs(["acme", "third"]) == [again]
+    assert (await devices.device(device.device_id)).org_disabled and (await devices.devices("acme"))[0].org_disabled
+    assert await devices.enable_org("acme", now=after(90)) and not await devices.enable_org("acme", now=after(91))
+    assert not (await devices.device(device.device_id)).org_disabled
+    events = [(row.event, row.detail) for row in await devices.audit("acme") if row.event.startswith("organisation")]
+    assert events == [
+        ("organisation enabled", None), ("organisation disabled", "still unpaid"), ("organisation disabled", "unpaid"),
+    ]  # fmt: skip
+
+
+async def test_secrets_that_are_good_no_more_are_named(devices: Devices) -> None:
+    first = await devices.new_credential(now=NOW)
+    second = await devices.new_credential(overlap_s=60, now=NOW)
+    digests = {credential_digest(one) for one in (first, second, "rpool_nobody")}
+    assert await devices.ended_credentials(digests, now=after(59)) == {credential_digest("rpool_nobody")}
+    assert await devices.ended_credentials(digests, now=after(60)) == digests - {credential_digest(second)}
 
 
 async def test_a_nonce_is_good_once_for_each_device_also_at_the_same_moment(devices: Devices) -> None:

@@ -8,9 +8,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from rota.errors import JobNotFound
+from rota.errors import JobNotFound, OrganisationDisabled
 from rota.io.postgres import Database, Target
 from rota.lease import Lease
+from rota.runners.io.devices import Devices
 from rota.runners.io.store import RunnerStore
 from rota.runners.records import (
     DESKTOP,
@@ -29,7 +30,7 @@ from tests.conformance.queues import empty
 
 TABLES = (
     "runner_jobs", "runner_sessions", "runner_rejections", "runner_audit", "runner_devices", "pairing_codes",
-    "pool_credentials", "runner_nonces", "gateways", "usage_records",
+    "pool_credentials", "runner_nonces", "gateways", "usage_records", "disabled_organisations",
 )  # fmt: skip
 
 
@@ -325,6 +326,26 @@ async def test_what_is_paused_is_not_assigned(fleet: Fleet) -> None:
     assert await fleet.claim() == []
 
 
+async def test_a_disabled_organisation_gets_nothing_new_and_keeps_what_it_has(fleet: Fleet) -> None:
+    devices = Devices(fleet.store.database)
+    held, waits = await fleet.add("acme"), await fleet.add("acme")
+    theirs = await fleet.add("other")
+    lease = (await fleet.one()).lease
+    assert lease.job_id == held.id
+    await devices.disable_org("acme", now=fleet.now)
+    with pytest.raises(OrganisationDisabled, match="rota runner enable"):
+        await fleet.add("acme")
+    # One that is there already is still found by its key.
+    same = NewRunnerJob(waits.idempotency_key, POOL, "acme", "video.compile", waits.execution_id, {})
+    assert await fleet.store.create(same, now=fleet.now) == (await fleet.store.job(waits.id), False)
+    assert [one.lease.job_id for one in await fleet.claim(free=5)] == [theirs.id]
+    assert await fleet.store.demand() == []
+    assert await fleet.store.renew({lease: "pool:a"}, now=fleet.now)
+    await devices.enable_org("acme", now=fleet.now)
+    assert [one.org_id for one in await fleet.store.demand()] == ["acme"]
+    assert (await fleet.one()).lease.job_id == waits.id
+
+
 async def test_depth_and_demand(fleet: Fleet) -> None:
     for _ in range(3):
         await fleet.add()
@@ -348,18 +369,6 @@ async def test_gateways_know_where_the_owner_of_a_session_is(fleet: Fleet) -> No
     after = await fleet.store.session(given.session_id)
     assert before is not None and after is not None
     assert (before.address, after.address) == (None, "http://10.0.0.2:8760")
-
-
-async def test_facts_go_with_their_jobs_retention(fleet: Fleet) -> None:
-    job, stays = await fleet.add(), await fleet.add()
-    await fleet.store.cancel([job.id], now=fleet.now)
-    fleet.later(7200)
-    assert (await fleet.store.tidy(now=fleet.now))[1] == 0
-    await fleet.store.database.fetch("DELETE FROM rota.ended_jobs")
-    assert (await fleet.store.tidy(now=fleet.now))[1] == 1
-    with pytest.raises(JobNotFound):
-        await fleet.store.job(job.id)
-    assert await fleet.state(stays) == "Queued"
 
 
 async def test_the_queue_leaves_runner_jobs_alone(fleet: Fleet) -> None:

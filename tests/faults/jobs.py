@@ -11,7 +11,7 @@ from psycopg.rows import namedtuple_row
 
 from rota.io.postgres import statement
 from tests.faults.processes import WAIT_S, until
-from tests.faults.records import Faults, Step, faults_of, read_steps, runs_of
+from tests.faults.records import Faults, Step, excuse_steps_under_way, faults_of, read_steps, runs_of
 
 
 @dataclass(slots=True)
@@ -100,5 +100,7 @@ class Jobs:
 
     def check_runs(self, faults: Faults | None = None) -> None:
         """Fails if two runs of a job overlapped."""
-        found = faults_of(runs_of(read_steps(self.records)), faults or Faults())
+        faults, steps = faults or Faults(), read_steps(self.records)
+        excuse_steps_under_way(steps, faults.pauses)
+        found = faults_of(runs_of(steps), faults)
         assert not found, "\n".join(found)

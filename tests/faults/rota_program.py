@@ -1,7 +1,8 @@
-"""`rota` for the fault tests: as it is, but with quicker pings, or as an exec server of the time before the broker.
+"""`rota` for the fault tests: as it is, but with quicker pings or shorter leases, or as an exec server of the time
+before the broker.
 
 FAULTS_PING_S is how often both sides ping and how long they wait for the answer; with FAULTS_OLD an exec server has the
-two older routes alone.
+two older routes alone; FAULTS_LEASE_S is how long a runner's lease is, and all that belongs to it is as much shorter.
 """
 
 import functools
@@ -20,6 +21,10 @@ def run() -> None:
         from tests.integration.real_exec_server import OldExecServer
 
         execserver.ExecServer = OldExecServer  # type: ignore[misc]
+    if lease_s := os.environ.get("FAULTS_LEASE_S"):
+        from tests.faults.runner_times import shorten
+
+        shorten(float(lease_s))
     main()
 
 

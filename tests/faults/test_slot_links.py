@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rota.slots.io import links, server
-from tests.faults.namespaces import ADDRESSES, Link, link
+from tests.faults.namespaces import Link, link
 from tests.integration.programs import Program, run, running, until
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ class Site:
         environ = {
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "FAULTS_PING_S": str(PING_S), "ROTA_EXEC_TOKEN": TOKEN,
-            "ROTA_EXEC_ADDRESSES": f"{ADDRESSES['server']}:8750",
+            "ROTA_EXEC_ADDRESSES": f"{self.link.address('server')}:8750",
         }  # fmt: skip
         program = self.stack.enter_context(running(argv, folder=self.folder, environ=environ, name=name))
         self.programs[name] = program

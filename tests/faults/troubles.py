@@ -6,16 +6,24 @@ Handlers record their steps in the folder that FAULTS_RECORDS names, where a tes
 import asyncio
 import os
 import signal
+import sys
+import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import rota
-from rota.io import postgres
+from rota.io import clock, postgres
+from rota.queue.io import crew, heart
+from rota.queue.io.store import Store
 from tests.faults.records import END, MOVE, START, STOPPED, Recorder
 
 LEASE_S = 2.0
 HEARTBEAT_S = 0.5
+LONG_S = 60.0
+"""A lease that outlasts a test."""
+SLEPT_S = 3 * 3600.0
 SOON = rota.Fixed(0.1)
 STEP_S = 0.03
 
@@ -27,6 +35,35 @@ if "FAULTS_TIMEOUT_S" in os.environ:
     # How long a line may be dead before a worker gives it up: a test does not wait for the real time.
     postgres.COMMAND_TIMEOUT_S = float(os.environ["FAULTS_TIMEOUT_S"])
     postgres.CONNECT_TIMEOUT_S = float(os.environ["FAULTS_TIMEOUT_S"])
+
+if "FAULTS_GRACE_S" in os.environ:
+    # How long a job may take to stop, beside what somebody may set.
+    crew.KILL_GRACE_S = heart.TAKEN_GRACE_S = float(os.environ["FAULTS_GRACE_S"])  # type: ignore[attr-defined, misc]
+
+if "FAULTS_STAND_STILL" in os.environ:
+    # A process that is stopped (SIGSTOP) between its last words and its end, and goes on before it ends. The clock of
+    # the database is the last thing that its heart asks for.
+    ask_clock = Store.clock
+
+    async def stand_still(store: Store) -> object:
+        if threading.current_thread().name == "rota-heart":
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(10 * STEP_S)
+        return await ask_clock(store)
+
+    Store.clock = stand_still  # type: ignore[assignment, method-assign]
+
+if "FAULTS_SLEEPER" in os.environ:
+    # A machine that slept for hours: once the file `slept` is there, the clock for leases has counted them, and no
+    # other clock has.
+    true_clock = clock.lease_clock
+
+    def slept_clock() -> float:
+        return true_clock() + (SLEPT_S if (folder / "slept").exists() else 0.0)
+
+    for module in list(sys.modules.values()):
+        if getattr(module, "lease_clock", None) is true_clock:
+            module.lease_clock = slept_clock  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -83,6 +120,45 @@ def plain(ctx: rota.Context, job: Work) -> str | None:
 def apart(ctx: rota.Context, job: Work) -> str | None:
     """The same in a child process."""
     return plain(ctx, job)
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
+async def long_work(ctx: rota.Context, job: Work) -> str:
+    """As `work`, with a lease that outlasts the test."""
+    return await work(ctx, job)
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
+def long_plain(ctx: rota.Context, job: Work) -> str | None:
+    """The same in a thread."""
+    return plain(ctx, job)
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON, isolation="process")
+def long_apart(ctx: rota.Context, job: Work) -> str | None:
+    """The same in a child process."""
+    return plain(ctx, job)
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
+async def long_blocker(ctx: rota.Context) -> None:
+    """Blocks the event loop, and moves."""
+    recorder.note(START, ctx.job)
+    while True:
+        time.sleep(STEP_S)
+        with suppress(rota.LeaseLost):
+            ctx.progress()
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
+def long_deaf(ctx: rota.Context) -> None:
+    """A thread that moves, and hears nothing."""
+    recorder.note(START, ctx.job)
+    while True:
+        time.sleep(STEP_S)
+        with suppress(rota.LeaseLost):
+            ctx.progress()
+        recorder.note(MOVE, ctx.job)
 
 
 @app.job(limit=20, lease_s=30, heartbeat_s=1, max_tries=5, retry=SOON)

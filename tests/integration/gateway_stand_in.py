@@ -40,7 +40,9 @@ class GatewayStandIn:
         """So many answers get lost, after what was asked was done."""
         self.refuse: list[tuple[int, dict[str, Any]]] = []
         """What the next ops are answered with, in place of being run."""
+        self.refuses_after_s = 0.0
         self.changed = asyncio.Condition()
+        self.verdicts: list[str] = []
         self.url = ""
         self.numbers = -1
 
@@ -63,6 +65,7 @@ class GatewayStandIn:
                 web.post("/internal/v1/jobs", self._create),
                 web.get("/internal/v1/jobs/{id}", self._read),
                 web.post("/internal/v1/jobs/{id}/staging", self._staging),
+                web.post("/internal/v1/jobs/{id}/verdict", self._verdict),
                 web.delete("/internal/v1/jobs/{id}", self._cancel),
                 web.post("/internal/v1/sessions/{id}/ops", self._op),
             ]
@@ -103,8 +106,18 @@ class GatewayStandIn:
         wait_s = float(request.query.get("wait", "0s").removesuffix("s"))
         async with self.changed:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.changed.wait_for(lambda: self._ended(job_id)), wait_s)
+                await asyncio.wait_for(self.changed.wait_for(lambda: self._over(job_id, request)), wait_s)
         return web.json_response(self._shown(job_id))
+
+    async def _verdict(self, request: web.Request) -> web.Response:
+        job_id = request.match_info["id"]
+        self.verdicts.append(json.loads(await request.text())["message"])
+        await self.set(job_id, state="Failed")
+        return web.json_response(self._shown(job_id))
+
+    def _over(self, job_id: str, request: web.Request) -> bool:
+        accepted = request.query.get("until") == "running" and self.jobs[job_id]["state"] == "Running"
+        return accepted or self._ended(job_id)
 
     def _ended(self, job_id: str) -> bool:
         return self.jobs[job_id]["state"] in ("Succeeded", "Failed", "Cancelled", "Expired")
@@ -124,6 +137,7 @@ class GatewayStandIn:
         self.asked.append(body)
         if self.refuse:
             status, answer = self.refuse.pop(0)
+            await asyncio.sleep(self.refuses_after_s)
             return web.json_response(answer, status=status)
         session_id = request.match_info["id"]
         job_id = next((key for key, job in self.jobs.items() if job.get("sessionId") == session_id), None)

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -30,18 +30,24 @@ _instances = count(1)
 
 
 @asynccontextmanager
-async def gateway(dsn: str, *, pace: Pace | None = None, **settings: Any) -> AsyncIterator[Replica]:
+async def gateway(
+    dsn: str, *, pace: Pace | None = None, clock: Callable[[], float] | None = None, **settings: Any
+) -> AsyncIterator[Replica]:
     """One replica on a free port."""
     values: dict[str, Any] = {"gateway_port": 0, "gateway_token": TOKEN, "gateway_key": KEY}
     replica = Replica(
         Settings(**(values | settings)), Target(dsn), instance=f"gateway-{next(_instances)}",
-        pace=pace or Pace(look_s=0.2, reap_s=0.2, tidy_s=60, revoked_s=60),
+        pace=pace or Pace(look_s=0.2, reap_s=0.2, tidy_s=60, barred_s=60), clock=clock,
     )  # fmt: skip
     await replica.start()
     try:
         yield replica
     finally:
         await replica.stop()
+
+
+STILL = Pace(look_s=3600, reap_s=3600, tidy_s=3600, barred_s=3600)
+"""A replica that does nothing by the clock: what happens in time happens by event."""
 
 
 class Engine:
@@ -193,8 +199,8 @@ class Runner:
 
 @asynccontextmanager
 async def dialled(replica: Replica, **options: Any) -> AsyncIterator[Runner]:
-    """A connection on which nothing was said yet."""
-    port = replica.server.serving.port
+    """A connection on which nothing was said yet; `port`: of what stands in between."""
+    port = options.pop("port", None) or replica.server.serving.port
     url = f"ws://{options.pop('name', '127.0.0.1')}:{port}/v1/connect"
     options = {
         "subprotocols": ["reelbolt.runner.v1"], "max_size": None, "proxy": None, "host": "127.0.0.1", "port": port,
@@ -204,9 +210,11 @@ async def dialled(replica: Replica, **options: Any) -> AsyncIterator[Runner]:
 
 
 @asynccontextmanager
-async def connected(replica: Replica, auth: dict[str, Any], **hello: Any) -> AsyncIterator[Runner]:
+async def connected(
+    replica: Replica, auth: dict[str, Any], *, port: int | None = None, **hello: Any
+) -> AsyncIterator[Runner]:
     """A runner that was welcomed; its welcome is the first that it has `seen`."""
-    async with dialled(replica) as runner:
+    async with dialled(replica, port=port) as runner:
         await runner.hello(auth, **hello)
         runner.seen.append(await runner.hear("welcome"))
         yield runner

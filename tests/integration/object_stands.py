@@ -1,4 +1,4 @@
-"""Object stores for tests: a folder store that is served, an S3-compatible server, and servers that behave badly."""
+"""Object stores for tests: a folder that is served, an S3-compatible server, bad servers; and a disk that is small."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
+import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -74,7 +75,7 @@ async def raw_server(answer: Answer) -> AsyncIterator[str]:
             pass  # the client went away, or the test is over
         finally:
             writer.close()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
             tasks.discard(task)
 
@@ -87,6 +88,21 @@ async def raw_server(answer: Answer) -> AsyncIterator[str]:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A disk of two MiB; it takes root."""
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 class S3Server:

@@ -118,6 +118,10 @@ class StandIn:
         self.codes: dict[str, str] = {}
         self.connections: asyncio.Queue[Connection] = asyncio.Queue()
         self.refuses: web.Response | None = None
+        self.silent = False
+        """It takes connections, and does not even answer the upgrade."""
+        self.taken = asyncio.Event()
+        """A connection was taken in silence."""
         self.objects: dict[str, bytes] = {}
 
     async def connected(self) -> Connection:
@@ -143,8 +147,14 @@ class StandIn:
         return web.Response()
 
     async def connect(self, request: web.Request) -> web.StreamResponse:
+        if self.silent:
+            self.taken.set()
+            await asyncio.Event().wait()
         if self.refuses is not None:
-            return self.refuses
+            told = {
+                name: self.refuses.headers[name] for name in ("Retry-After", "Location") if name in self.refuses.headers
+            }
+            return web.Response(status=self.refuses.status, headers=told)
         socket = web.WebSocketResponse(protocols=["reelbolt.runner.v1"], max_msg_size=4_259_840, heartbeat=None)
         await socket.prepare(request)
         hello = json.loads((await socket.receive()).data)

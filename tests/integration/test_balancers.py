@@ -197,6 +197,9 @@ def test_the_guide_shows_these_very_texts() -> None:
     servers = ["10.0.0.11:8750", "10.0.0.12:8750", "10.0.0.13:8750"]
     assert f"```nginx\n{nginx_text(Front('8750', servers))}```" in guide
     assert f"```haproxy\n{haproxy_text(Front('8750', servers))}```" in guide
+    gateways = ["10.0.0.21:8760", "10.0.0.22:8760"]
+    assert f"```nginx\n{nginx_text(Front('8760', gateways, kind='gateways'))}```" in guide
+    assert f"```haproxy\n{haproxy_text(Front('8760', gateways, kind='gateways'))}```" in guide
     with_tls = nginx_text(Front("8750", servers, tls=("/etc/ssl/exec.pem", "/etc/ssl/exec.key")))
     assert all(line in guide for line in with_tls.splitlines() if "ssl" in line)
     assert "bind :8750 ssl crt /etc/ssl/exec.pem" in guide

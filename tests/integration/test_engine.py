@@ -12,6 +12,7 @@ import pytest
 
 import rota
 from rota.objects.io.folder import FolderStore
+from rota.runners.io import gateway_client
 from rota.runners.io.engine import Engine, EngineOptions
 from rota.runners.io.engine_session import Means
 from rota.runners.io.gateway_client import GatewayClient
@@ -113,6 +114,17 @@ async def test_an_output_is_promoted_to_a_key_that_its_runner_cannot_reach(tmp_p
         assert all(f"/runner-staging/{job_id}/" in url for url in runner.urls)
 
 
+@pytest.mark.parametrize("to", ["", "a//b", "../x", "runner-staging/x/1", "runner-verifying/x"])
+async def test_a_key_that_is_none_is_refused_before_anything_is_published(tmp_path: Path, to: str) -> None:
+    store = FolderStore(tmp_path, base_url="https://objects.invalid")
+    runner = Runner(store)
+    gateway = GatewayStandIn(publish=runner.publish)
+    async with engine_of(gateway, tmp_path) as engine, engine.session(asks()) as session:
+        with pytest.raises(rota.RotaError, match=r"key|lies where runners write"):
+            await session.publish("cut.mp4", to=to)
+    assert runner.urls == []
+
+
 async def test_an_output_that_is_not_what_was_said_is_removed(tmp_path: Path) -> None:
     store = FolderStore(tmp_path, base_url="https://objects.invalid")
     runner = Runner(store)
@@ -121,11 +133,17 @@ async def test_an_output_that_is_not_what_was_said_is_removed(tmp_path: Path) ->
         await runner.publish(args)
         return ok(bytes=len(MEDIA), sha256="0" * 64)
 
-    async with engine_of(GatewayStandIn(publish=lies), tmp_path) as engine:
+    gateway = GatewayStandIn(publish=lies)
+    async with engine_of(gateway, tmp_path) as engine:
         async with engine.session(asks()) as session:
             with pytest.raises(rota.VerificationFailed):
                 await session.publish("cut.mp4", to="films/cut.mp4")
+            with pytest.raises(rota.SessionLost):
+                await session.stat("cut.mp4")
         assert [key async for key in store.keys("")] == ["uploads/in.mp4"]
+        # Its job failed before anybody could close the session as if all were well.
+        assert gateway.states() == ["Failed"] and "not the one" in gateway.verdicts[0]
+        assert [op["op"] for op in gateway.asked] == ["publish"]
 
 
 async def test_s89_a_transfer_is_issued_anew_with_a_fresh_url_and_op_id(tmp_path: Path) -> None:
@@ -230,7 +248,6 @@ async def test_a_lost_answer_is_asked_for_again_and_nothing_is_done_twice(tmp_pa
         (410, {"error": {"code": "session_lost", "reason": "lease_lost"}}, rota.SessionLost),
         (409, {"code": "op_in_flight"}, rota.OpInFlight),
         (409, {"code": "op_cancelled"}, rota.OpCancelled),
-        (504, {"code": "op_timeout"}, rota.OpTimeout),
         (400, {"code": "bad_request", "message": "timeoutSec is no number"}, rota.GatewayRefused),
         (418, {"code": "something_new"}, rota.GatewayRefused),
         (500, {"code": "internal_error"}, rota.GatewayRefused),
@@ -246,6 +263,30 @@ async def test_each_refusal_has_its_error(
             await session.stat("in.mp4")
         # It was asked once: the engine must not retry what is not its own to retry.
         assert len(gateway.asked) == 1
+
+
+async def test_an_op_that_a_gateway_gives_up_before_its_time_is_asked_again_and_after_it_is_not(tmp_path: Path) -> None:
+    """The one means that the gateway ends, the other that the runner is too slow."""
+    gateway = GatewayStandIn(stat=lambda _args: ok(exists=False, bytes=0))
+    async with engine_of(gateway, tmp_path) as engine, engine.session(asks()) as session:
+        gateway.refuse = [(504, {"code": "op_timeout", "reason": "this gateway ends"})] * 2
+        assert not (await session.stat("in.mp4")).exists
+        assert len({op["opId"] for op in gateway.asked}) == 1
+        gateway.refuse = [(504, {"code": "op_timeout"})]
+        with pytest.raises(rota.OpTimeout):
+            await engine.client.op(session.id, op_id="late", op="stat", args={}, timeout_s=0)
+
+
+async def test_what_a_balancer_cuts_off_after_a_while_is_asked_for_as_long_as_the_op_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each wait is longer than a request may be lost for; a gateway that is not there would be given up."""
+    monkeypatch.setattr(gateway_client, "HELD_S", 0.1)
+    gateway = GatewayStandIn(stat=lambda _args: ok(exists=False, bytes=0))
+    gateway.refuses_after_s = 0.3
+    async with engine_of(gateway, tmp_path, lost_s=0.25) as engine, engine.session(asks()) as session:
+        gateway.refuse = [(504, {})] * 3
+        assert not (await session.stat("in.mp4")).exists
 
 
 async def test_an_answer_that_is_none_is_an_error_and_not_a_result(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import resource
 import signal
@@ -17,7 +18,7 @@ import pytest
 from rota.errors import SettingsError
 from rota.slots.io.ceilings import data_limit_stands
 from rota.slots.messages import EndedBy
-from tests.integration.exec_bench import PATIENCE_S, SERVICES, bench
+from tests.integration.exec_bench import PATIENCE_S, SERVICES, bench, pieces, read_all
 
 
 async def until(true: object, *, what: str) -> None:
@@ -392,29 +393,70 @@ async def test_many_commands_leave_nothing_behind(tmp_path: Path) -> None:
     assert gone(nursery.pid)
 
 
-async def test_without_descriptors_a_command_is_refused_and_none_is_lost(tmp_path: Path) -> None:
+async def test_without_descriptors_what_needs_them_is_handed_back_and_none_is_lost(tmp_path: Path) -> None:
     me = psutil.Process()
     async with bench(tmp_path) as b:
         assert (await b.run("sh", ["true"])).ok
+        sink = b.pipes.sink().url("127.0.0.1")
         before, limits = me.num_fds(), resource.getrlimit(resource.RLIMIT_NOFILE)
-        spare = 5  # two after three are given back: fewer than a command needs
-        resource.setrlimit(resource.RLIMIT_NOFILE, (before + spare, limits[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before + 5, limits[1]))
         try:
             held = []
             with contextlib.suppress(OSError):
                 while True:
                     held.append(os.open(os.devnull, os.O_RDONLY))
-            for descriptor in held[:3]:
-                os.close(descriptor)
-            receipt = await b.run("sh", ["true"])
+            short = await b.run("sh", ["echo fine"])
+            os.close(held.pop())  # one, and it needs two
+            longer = await b.run("sh", ["sleep 1000"])
+            streams = await b.run("sh", ["echo fine"], stdout=sink)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            for descriptor in held[3:]:
+            for descriptor in held:
                 os.close(descriptor)
-        assert (receipt.ended_by, receipt.retryable) == ("refused", True)
-        assert "Too many open files" in str(receipt.error)
+        assert (short.ok, short.stdout_prefix) == (True, "fine\n")
+        assert (longer.ended_by, longer.retryable) == ("broken", True)
+        assert "too many files open" in str(longer.error)
+        assert (streams.ended_by, streams.retryable) == ("refused", True)
+        assert "Too many open files" in str(streams.error)
         assert me.num_fds() <= before
         assert (await b.run("sh", ["true"])).ok
+
+
+async def test_a_command_has_three_descriptors_and_no_more(tmp_path: Path) -> None:
+    # With its keeper's socket it could say that it has ended, and with a second stdout it could not close it.
+    code = "import os; print([n for n in range(200) if os.path.exists(f'/proc/self/fd/{n}')])"
+    async with bench(tmp_path) as b:
+        kept = await b.run("python", [code])
+        assert kept.stdout_prefix == "[0, 1, 2]\n"
+        source, sink = b.pipes.source(pieces(b"x")), b.pipes.sink()
+        streamed = b.start("python", [code], stdin=source.url("127.0.0.1"), stdout=sink.url("127.0.0.1"))
+        assert await read_all(sink) == b"[0, 1, 2]\n"
+        assert (await streamed).ok
+
+
+@pytest.mark.parametrize("script", ["printf out; printf err >&2", "printf out; printf err >&2; sleep 0.1"])
+async def test_outputs_are_whole_whether_a_command_is_quick_or_not(tmp_path: Path, script: str) -> None:
+    async with bench(tmp_path) as b:
+        receipt = await b.run("sh", [f"{script}; printf more; exit 3"])
+        assert (receipt.stdout_prefix, receipt.stderr_line, receipt.bytes_out) == ("outmore", "err", 7)
+        assert receipt.digest == hashlib.sha256(b"outmore").hexdigest()
+
+
+async def test_an_output_that_somebody_else_holds_is_read_on_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.slots.io.flows.LINGER_S", 0.2)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    async with bench(tmp_path / "scratch") as b:
+        # It writes its pid, and waits until its stdout is open here, in a process that is none of its own.
+        running = b.start("sh", [f"echo $$ > {fifo}; read _ < {fifo}; printf quick"])
+        pid = await asyncio.to_thread(lambda: int(fifo.read_text()))
+        held = os.open(f"/proc/{pid}/fd/1", os.O_WRONLY)
+        await asyncio.to_thread(fifo.write_text, "go\n")
+        receipt = await running
+        os.close(held)
+        assert (receipt.ok, receipt.stdout_prefix) == (True, "quick")
 
 
 async def test_two_exec_servers_do_not_share_a_state_folder(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rota.runners import gateway as rules
+from rota.runners.io import internal_api
 from rota.runners.io.replica import Replica
 from tests.integration.gateways import TOKEN, Device, Engine, connected, dialled, gateway, pair
 
@@ -179,7 +181,38 @@ async def test_an_owner_that_is_not_reached_is_a_502(replica: Replica, engine: E
     status, answer = await engine.ask(
         "POST", f"/internal/v1/sessions/{session}/ops", json={"op": "stat"}, headers={"x-rota-forwarded": "somebody"}
     )
-    assert (status, answer["code"]) == (410, "session_lost")
+    assert (status, answer["code"]) == (502, "session_owner_unreachable")
+
+
+async def test_an_op_that_was_passed_on_to_a_gateway_that_stands_still_follows_its_runner(
+    replica: Replica, engine: Engine, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(internal_api, "FORWARD_LOOK_S", 0.05)
+    monkeypatch.setattr(rules, "AWAY_S", 0.0)
+    taken = asyncio.Event()
+
+    async def stands_still(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.set()
+        await reader.read()  # until who asks gives up
+        writer.close()
+
+    job = await engine.create()
+    async with connected(replica, device.auth()) as runner:
+        assign = await runner.take()
+        session = (await engine.until(job, "Running"))["sessionId"]
+    async with await asyncio.start_server(stands_still, "127.0.0.1", 0) as still, asyncio.timeout(60):
+        while replica.exchange.gateway.registry.links:
+            await asyncio.sleep(0.01)
+        store = replica.exchange.store
+        await store.see_gateway("still", f"http://127.0.0.1:{still.sockets[0].getsockname()[1]}")
+        await store.database.fetch("UPDATE rota.runner_sessions SET gateway_instance = 'still'")
+        asked = asyncio.create_task(engine.op(session, "stat", {"path": "a"}, opId="op-a"))
+        await taken.wait()
+        held = [{"jobId": assign["jobId"], "leaseEpoch": assign["payload"]["leaseEpoch"]}]
+        async with connected(replica, device.auth(), running=held) as back:
+            request = await back.answer(assign, {"exists": False, "bytes": 0})
+            assert request["payload"]["opId"] == "op-a"
+            assert (await asked)[0] == 200
 
 
 async def test_revocation_ends_connection_and_jobs_at_once(replica: Replica, engine: Engine, device: Device) -> None:

@@ -16,7 +16,8 @@ from tests.integration.gateways import Engine, connected, gateway, pair
 ROUTES = (
     ("POST", "/jobs"), ("GET", f"/jobs/{uuid4()}"), ("DELETE", f"/jobs/{uuid4()}"), ("GET", "/runners"),
     ("POST", f"/sessions/{uuid4()}/ops"), ("GET", "/scaling"), ("POST", f"/jobs/{uuid4()}/staging"),
-    ("DELETE", "/executions/e"),
+    ("DELETE", "/executions/e"), ("POST", f"/jobs/{uuid4()}/verdict"), ("GET", "/organisations/e"),
+    ("PUT", "/organisations/e"),
 )  # fmt: skip
 
 

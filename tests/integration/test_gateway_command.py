@@ -75,13 +75,22 @@ def test_an_operator_looks_after_devices(migrated_dsn: str) -> None:
     assert len(code) == 14 and code.count("-") == 2
     device = asyncio.run(_pair(migrated_dsn, code))
     rota(migrated_dsn, ["runner", "rename", device, "studio"])
+    assert "disabled acme" in rota(migrated_dsn, ["runner", "disable", "acme", "--reason", "unpaid"])
+    assert "disabled" in rota(migrated_dsn, ["runner", "list"])
+    assert json.loads(rota(migrated_dsn, ["runner", "list", "--json"]))[0]["orgDisabled"]
+    assert rota(migrated_dsn, ["runner", "enable", "acme"]) == "enabled acme\n"
+    assert "was not disabled" in rota(migrated_dsn, ["runner", "enable", "acme"])
     rota(migrated_dsn, ["runner", "revoke", device])
     (listed,) = json.loads(rota(migrated_dsn, ["runner", "list", "--json"]))
     assert (listed["deviceId"], listed["name"], listed["revokedAt"] is None) == (device, "studio", False)
     assert "studio" in rota(migrated_dsn, ["runner", "list", "--org", "acme"])
     assert rota(migrated_dsn, ["runner", "credential"]).startswith("rpool_")
     audit = json.loads(rota(migrated_dsn, ["runner", "audit", "--org", "acme", "--json"]))
-    assert [row["event"] for row in audit] == ["device revoked", "device renamed", "device paired", "code made"]
+    assert [row["event"] for row in audit] == [
+        "device revoked", "organisation enabled", "organisation disabled", "device renamed", "device paired",
+        "code made",
+    ]  # fmt: skip
+    assert audit[2]["detail"] == "unpaid"
     assert "pool credential made" in rota(migrated_dsn, ["runner", "audit"])
     for words in (["revoke", "nobody"], ["rename", "nobody", "x"]):
         with pytest.raises(DeviceNotFound, match="rota runner list"):

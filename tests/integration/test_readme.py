@@ -27,7 +27,11 @@ import pytest
 
 import rota
 from rota.queue.job import NEXT_STATES
+from rota.runners.io.retention import Retention
+from rota.runners.io.survey import read_runners
+from rota.runners.io.usage import UsageBook
 from rota.settings import CHECKS, Settings
+from tests.integration.gateways import Engine, connected, gateway, pair
 from tests.postgres_servers import Psql
 
 ROOT: Final = Path(__file__).parents[2]
@@ -307,6 +311,53 @@ def test_the_grants_are_enough(granted: Callable[[str], str], tmp_path: Path, ps
             assert reader.run(line)
     assert listed.count('"state": "done"') == 3
     assert '"tries_kept": []' in shown and '"logs": []' in shown
+
+
+async def test_the_gateways_grants_are_enough(granted: Callable[[str], str]) -> None:
+    async with gateway(granted("rota_gateway"), gateway_org_slots=5) as replica, Engine(replica) as engine:
+        device = await pair(replica, engine)
+        devices, exchange = replica.exchange.devices, replica.exchange
+        credential = await devices.new_credential()
+        async with connected(replica, device.auth()) as runner:
+            job = await engine.create()
+            assign = await runner.take()
+            running = await engine.until(job, "Running")
+            assert (await engine.ask("POST", f"/internal/v1/jobs/{job['jobId']}/staging"))[0] == 200
+            op = asyncio.create_task(engine.op(running["sessionId"], "stat", {"path": "a"}))
+            await runner.answer(assign, {"exists": True, "bytes": 1})
+            assert (await op)[0] == 200
+            held = [{"jobId": assign["jobId"], "leaseEpoch": assign["payload"]["leaseEpoch"]}]
+            await runner.say("heartbeat", {"freeSlots": 0, "running": held})
+            await runner.hear("heartbeat")
+            await runner.of_job("progress", assign, stage="cutting")
+            await runner.of_job("complete", assign, outcome="succeeded")
+            await engine.until(job, "Succeeded")
+            refused = await engine.create()
+            assign = await runner.take()
+            await engine.until(refused, "Running")
+            assert (await engine.ask("POST", f"/internal/v1/jobs/{refused['jobId']}/verdict", json={}))[0] == 200
+            waits = await engine.create(execution="e")
+            assert (await engine.ask("DELETE", "/internal/v1/executions/e"))[1] == {"jobs": 1}
+            assert (await engine.job(waits))["state"] == "Cancelled"
+        pool = {"kind": "pool", "credential": credential, "workerName": "vm-1"}
+        async with connected(replica, pool) as runner:
+            job = await engine.create(target="CloudPool")
+            await runner.say("ready", {"freeSlots": 1})
+            await runner.of_job("reject", await runner.hear("assign"), reason="busy")
+            await engine.until(job, "Queued")
+            await exchange.look_for_barred()
+        await devices.rename(device.device_id, "studio")
+        await devices.rotate_key(device.device_id, b"n" * 32)
+        await devices.disable_org("acme")
+        assert await devices.enable_org("acme")
+        await devices.revoke(device.device_id)
+        await exchange.store.reap()
+        await UsageBook(exchange.store.database).record()
+        retention = Retention(exchange.store.database, keep_s=0, keep_failed_s=0, audit_s=0)
+        await retention.remove()
+        settings = Settings(dsn=granted("rota_gateway"))
+        assert (await read_runners(exchange.store.database, settings)).waiting == 1
+        assert (await engine.ask("GET", "/internal/v1/scaling"))[0] == 200
 
 
 # Blocks that are no programs

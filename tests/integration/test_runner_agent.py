@@ -74,9 +74,9 @@ class Started:
         self.ring = RingLog(folder / "log")
         scratch = Scratch(folder / "scratch", prefix="runner-")
         self.runner = Runner(
-            agent=Agent(CAPABILITIES, Random(1)), gateway=at, tls=trusted(None), prove=proof.of_device(identity, at),
-            capabilities=CAPABILITIES, scratch=scratch, make_media=self.made,
-            room=replace(room, folder=scratch.open()), ring=self.ring, shown=self.shown,
+            agent=Agent(CAPABILITIES, Random(1)), gateway=at, tls=trusted(None),
+            prove=proof.of_device(lambda: identity, at), capabilities=CAPABILITIES, scratch=scratch,
+            make_media=self.made, room=replace(room, folder=scratch.open()), ring=self.ring, shown=self.shown,
             clock=lambda: lease_clock() + self.ahead_s,
         )  # fmt: skip
         self.task = asyncio.create_task(self.runner.run())

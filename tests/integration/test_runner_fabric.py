@@ -2,11 +2,12 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
+from rota.io.clock import lease_clock
 from rota.io.scratch import Scratch
 from rota.runners.agent import Agent
 from rota.runners.dial import Gateway, parse_gateway
@@ -40,15 +41,18 @@ class Silent:
 
 
 @asynccontextmanager
-async def our_runner(replica: Replica, folder: Path) -> AsyncIterator[tuple[Runner, Made, "asyncio.Task[int]"]]:
-    """Pairs with a code, and runs."""
+async def our_runner(
+    replica: Replica, folder: Path, *, port: int | None = None, clock: Callable[[], float] = lease_clock
+) -> AsyncIterator[tuple[Runner, Made, "asyncio.Task[int]"]]:
+    """Pairs with a code, and runs; `port`: of what stands in between."""
+    there = at(replica) if port is None else parse_gateway(f"ws://127.0.0.1:{port}")
     code = await replica.exchange.devices.new_code(ACME, "a desktop")
     identity = await pair(at(replica), str(code).lower(), name="n", os="linux", arch="amd64", tls=trusted(None))
     scratch, made = Scratch(folder, prefix="runner-"), Made()
     runner = Runner(
-        agent=Agent(CAPABILITIES, Random(1)), gateway=at(replica), tls=trusted(None),
-        prove=proof.of_device(identity, at(replica)), capabilities=CAPABILITIES, scratch=scratch, make_media=made,
-        room=Room(scratch.open(), 0, 1 << 40), ring=RingLog(None), shown=Silent(),
+        agent=Agent(CAPABILITIES, Random(1)), gateway=there, tls=trusted(None),
+        prove=proof.of_device(lambda: identity, there), capabilities=CAPABILITIES, scratch=scratch, make_media=made,
+        room=Room(scratch.open(), 0, 1 << 40), ring=RingLog(None), shown=Silent(), clock=clock,
     )  # fmt: skip
     task = asyncio.create_task(runner.run())
     try:

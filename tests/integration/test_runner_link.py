@@ -220,6 +220,20 @@ async def test_a_link_logs_nothing_of_what_passes_at_any_level(caplog: pytest.Lo
     assert "canary" not in caplog.text
 
 
+@pytest.mark.parametrize("proxy", ["ftp://user:canary@127.0.0.1:1", "http://user:canary@127.0.0.1:1/x y"])
+async def test_the_account_of_a_proxy_is_not_told(
+    proxy: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S66 for a proxy that the environment names."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    link, heap = linked(parse_gateway("wss://runner.invalid"))
+    failed = await heap.next(DialFailed)
+    await link.closed()
+    assert "canary" not in failed.reason + caplog.text
+
+
 async def test_pairing_says_why_it_did_not_work(unused_tcp_port: int) -> None:
     async def told(gateway: Gateway, code: str) -> str:
         with pytest.raises(RunnerError) as caught:

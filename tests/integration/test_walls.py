@@ -60,23 +60,24 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
+INSIDE = (Wall.BUBBLEWRAP, Wall.SECCOMP)
 EXPECTED = {
     None: {"secret": "yes", "tcp": "yes", "udp": "yes", "exec": "yes"},
     Wall.BUBBLEWRAP: {"secret": "no", "escape": "no", "passwd": "no", "tcp": "no"},
     Wall.LANDLOCK: {"secret": "no", "escape": "no", "passwd": "no", "tcp": "no", "exec": "no"},
-    Wall.SECCOMP: {"tcp": "no", "udp": "no"},
+    Wall.SECCOMP: {"tcp": "no", "udp": "no", "exec": "no"},
+    INSIDE: {"secret": "no", "escape": "no", "passwd": "no", "tcp": "no", "udp": "no", "exec": "no"},
     Wall.NETWORK_NAMESPACE: {"tcp": "no", "udp": "no"},
 }
 
 
 @pytest.mark.parametrize("wall", list(EXPECTED), ids=str)
-def test_each_wall_alone(wall: Wall | None, folder: Path, secret: Path) -> None:
-    found = find_walls("/usr/bin/perl", bubblewrap="bwrap" if wall == Wall.BUBBLEWRAP else "/absent")
-    standing = found.walls if wall != Wall.BUBBLEWRAP else find_walls("/usr/bin/perl").walls
-    if wall is not None and wall not in standing:
+def test_each_wall_alone(wall: Wall | tuple[Wall, ...] | None, folder: Path, secret: Path) -> None:
+    walls = () if wall is None else wall if isinstance(wall, tuple) else (wall,)
+    found = find_walls("/usr/bin/perl", bubblewrap=None if Wall.BUBBLEWRAP in walls else "/absent")
+    if not set(walls) <= set(found.walls):
         unavailable("walls", f"{wall} does not stand on this machine")
-    bubblewrap = find_walls("/usr/bin/perl").bubblewrap
-    isolation = Isolation(PYTHON, LAUNCHER, () if wall is None else (wall,), bubblewrap)
+    isolation = Isolation(PYTHON, LAUNCHER, walls, found.bubblewrap)
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket(type=socket.SOCK_DGRAM) as hearing:
         hearing.bind(listening.getsockname())
         seen = tried(isolation, folder, secret, listening.getsockname()[1])

@@ -6,6 +6,7 @@ Faults that need a process of their own (kill, stop, cut) are in `tests/faults/`
 import asyncio
 import contextlib
 import json
+import os
 import re
 import threading
 import time
@@ -23,6 +24,7 @@ from pydantic import BaseModel, field_serializer, model_validator
 
 import rota
 from rota.queue.io import pruner
+from rota.queue.io.running import FORKED_EXIT
 from rota.queue.io.store import Store
 from rota.queue.job import JobRow, State
 from rota.settings import Settings
@@ -335,6 +337,33 @@ async def test_what_a_programs_types_raise_ends_their_job_and_no_other(bench: Be
     assert [row.state for row in rows] == [State.FAILED, State.FAILED, State.DONE, State.FAILED, State.DONE]
     assert (rows[0].last_error or "").startswith("KeyError: 9 (")
     assert (rows[1].last_error or "").endswith("Error calling function `written`: LookupError: no name.")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("place", ["coroutine", "waiting coroutine", "thread"])
+async def test_a_process_that_a_handler_forks_is_no_second_worker(bench: Bench, place: str) -> None:
+    def fork() -> int | None:
+        pid = os.fork()
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if pid else None
+
+    if place == "thread":
+
+        @bench.app.job("kind")
+        def plain() -> Any:
+            return fork()
+    else:
+
+        @bench.app.job("kind")
+        async def handler() -> Any:
+            found = fork()
+            if place == "waiting coroutine":
+                await asyncio.sleep(0)
+            return found
+
+    added = await bench.app.enqueue_many([bench.app.new("kind") for _ in range(3)])
+    async with working(bench.app):
+        rows = [await bench.ends(job.id) for job in added]
+    assert [(row.state, row.result) for row in rows] == [(State.DONE, str(FORKED_EXIT))] * 3
 
 
 # Which jobs run, and when

@@ -6,6 +6,7 @@ bye, and a file says whose it is by its variant.
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -254,10 +255,10 @@ def test_the_close_codes_are_the_seeds() -> None:
 
 
 def test_arguments_that_are_no_good_say_which() -> None:
-    with pytest.raises(ProtocolError, match="no op teleport, only: stage, ffmpeg") as caught:
+    with pytest.raises(ProtocolError, match="no op 'teleport', only: stage, ffmpeg") as caught:
         ops.args_of("video.compile", "teleport", {})
     assert caught.value.code == "unsupported_op"
-    with pytest.raises(ProtocolError, match="no op stat"):
+    with pytest.raises(ProtocolError, match="no op 'stat'"):
         ops.args_of("remotion.workspace-session", "stat", {})
     for args in ({}, {"path": "a", "maxBytes": PAYLOAD_BYTES_MAX + 1}, {"path": 7, "maxBytes": 1}):
         with pytest.raises(ProtocolError, match="arguments of read") as caught:
@@ -265,6 +266,28 @@ def test_arguments_that_are_no_good_say_which() -> None:
         assert caught.value.code == "invalid_args"
     with pytest.raises(ProtocolError, match="result of stat"):
         ops.result_of("video.compile", "stat", {"exists": "yes"})
+
+
+@pytest.mark.parametrize("of", [str, str.encode])
+def test_a_nul_in_what_is_written_down_is_shown_and_stops_nothing(of: Callable[[str], str | bytes]) -> None:
+    def said(kind: str, **fields: Any) -> Any:
+        payload = {"leaseEpoch": 1, "jobToken": "t"} | fields
+        job = "0197c7a0-0000-7000-8000-0000000000a1"
+        envelope = {"v": 1, "type": kind, "id": "1", "jobId": job, "sessionId": job, "payload": payload}
+        frame = from_runner(of(json.dumps(envelope)))
+        assert frame is not None and (frame.id, frame.job_id) == ("1", job)
+        return frame.message
+
+    fail = {"class": "input", "code": "bad", "message": "a\0b", "retryable": False}
+    assert said("fail", **fail).message == "a\ufffdb"
+    deep = {"x\0": ["\0", {"y": "\0z", "n": 1, "no": None}]}
+    clean = {"x\ufffd": ["\ufffd", {"y": "\ufffdz", "n": 1, "no": None}]}
+    assert said("complete", outcome="succeeded", result=deep, metrics=deep).result == clean
+    assert said("progress", stage="s", percent=1.5, detail="\0").detail == "\ufffd"
+    # What a file holds is not changed on its way, and words that look like an escape are none.
+    read = {"content": "a\0b", "encoding": "utf8", "bytes": 3}
+    assert said("op.response", opId="1", ok=True, result=read).result == read
+    assert said("complete", outcome="succeeded", result={"x": "\\u0000"}).result == {"x": "\\u0000"}
 
 
 def test_every_message_is_of_one_of_both_sides() -> None:

@@ -2,12 +2,17 @@
 
 import contextlib
 import functools
+import importlib.util
 import os
+import re
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
 
 from rota.errors import MediaError
 from rota.io.ffmpeg import find_tools
@@ -114,21 +119,52 @@ def listener() -> Iterator[tuple[int, list[bytes]]]:
         thread.join(10)
 
 
-@functools.cache
-def found_tools() -> tuple[tuple[str, Path, Path], ...]:
-    """The ffmpegs to run on: the one of the settings, PATH or the media package, and each folder in ROTA_DEV_FFMPEG.
+class Found(NamedTuple):
+    """One ffmpeg, and an ffprobe to go with it."""
 
-    Debian's 5.1 and a new one behave differently in many ways that matter here; name both where both are at hand.
+    name: str
+    """Its version, for the name of a test."""
+    ffmpeg: Path
+    ffprobe: Path
+
+    @property
+    def major(self) -> int:
+        """5, 8, 9 …; 0 for a build that counts otherwise."""
+        numbers = re.match(r"n?(\d+)\.", self.name)
+        return int(numbers[1]) if numbers else 0
+
+
+@functools.cache
+def found_tools() -> tuple[Found, ...]:
+    """The ffmpegs to run on, the oldest first: Debian's, the media extra's, that of `imageio-ffmpeg`, the one on PATH
+    and those of the folders in ROTA_DEV_FFMPEG.
+
+    Debian's 5.1 and a new one behave differently in many ways that matter here; CI has both.
     """
     folders = [Path(folder) for folder in os.environ.get("ROTA_DEV_FFMPEG", "").split(os.pathsep) if folder]
-    tools = {folder / "ffmpeg": folder / "ffprobe" for folder in folders}
-    with contextlib.suppress(MediaError):
-        first = find_tools()
-        tools[first.ffmpeg] = first.ffprobe
-    debian = Path("/usr/bin/ffmpeg")
-    if debian.exists():
-        tools[debian] = debian.with_name("ffprobe")
-    return tuple((str(ffmpeg), ffmpeg, ffprobe) for ffmpeg, ffprobe in tools.items())
+    tools = {folder / "ffmpeg": folder / "ffprobe" for folder in [Path("/usr/bin"), *folders]}
+    for path in (os.environ.get("PATH", ""), ""):  # without a PATH the package's is found
+        with contextlib.suppress(MediaError), pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", path)
+            found = find_tools()
+            tools[found.ffmpeg] = found.ffprobe
+    probes = [ffprobe for ffprobe in tools.values() if ffprobe.exists()]
+    spec = importlib.util.find_spec("imageio_ffmpeg")
+    for folder in map(Path, (spec.submodule_search_locations or ()) if spec and probes else ()):
+        # It has no ffprobe: another's reads what it made.
+        tools |= {ffmpeg: probes[-1] for ffmpeg in (folder / "binaries").glob("ffmpeg-*")}
+    made = {
+        os.path.realpath(ffmpeg): Found(version_of(ffmpeg), ffmpeg, ffprobe)
+        for ffmpeg, ffprobe in tools.items()
+        if os.access(ffmpeg, os.X_OK)
+    }
+    return tuple(sorted(made.values(), key=lambda found: found.major))
+
+
+def version_of(ffmpeg: Path) -> str:
+    """What it says of itself, such as `5.1.9-0+deb12u1`."""
+    said = subprocess.run([ffmpeg, "-version"], check=True, capture_output=True, text=True).stdout
+    return said.split()[2]
 
 
 @functools.cache

@@ -188,7 +188,7 @@ def test_both_levels_come_off_whatever_the_spelling(data: st.DataObject, text: s
 @pytest.mark.skipif(not found_tools(), reason="no ffmpeg is here")
 def test_ffmpeg_reads_values_as_the_gate_does(tmp_path: Path) -> None:
     """ffmpeg's own parser is the judge: it is given odd spellings, and says what it read in a frame's metadata."""
-    _, _, ffprobe = found_tools()[0]
+    ffprobe = found_tools()[0].ffprobe
     show = ["-show_entries", "frame_tags=k", "-of", "default=nw=1:nk=1"]
     spellings = [
         "plain",

@@ -1,6 +1,5 @@
 """Compiled commands on real ffmpegs, with secrets beside the session and a listener that nobody may call."""
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -9,33 +8,22 @@ import pytest
 from rota.errors import ArgvNotAllowed
 from rota.runners.argv import compile_argv
 from rota.runners.io.session_folder import SessionFolder
-from tests.runners.sessions import SECRET, Samples, can, found_tools, listener, run, stage
+from tests.postgres_servers import unavailable
+from tests.runners.sessions import SECRET, Found, Samples, can, found_tools, listener, run, stage
 from tests.runners.test_argv_corpus import ALLOWED, REFUSED, Line
 
 TOOLS = found_tools()
 pytestmark = pytest.mark.skipif(not TOOLS, reason="no ffmpeg is here: pip install 'rota[media]'")
-REQUIRED = "media" in os.environ.get("ROTA_DEV_REQUIRE", "").split(",")
+EACH = pytest.mark.parametrize("found", TOOLS, ids=lambda found: found.name)
 
-# Every third allowed line, and those whose pins differ from the usual ones; the rest runs where all are asked for.
-SPECIAL = {
-    "ok-029",
-    "ok-031",
-    "ok-032",
-    "ok-034",
-    "ok-064",
-    "ok-094",
-    "ok-095",
-    "ok-099",
-    "ok-107",
-    "ok-136",
-    "ok-153",
-    "ok-157",
-}
-SAMPLE = (
-    ALLOWED
-    if os.environ.get("ROTA_DEV_FFMPEG")
-    else [line for index, line in enumerate(ALLOWED) if index % 5 == 0 or line.id in SPECIAL]
-)
+# What the builds between the oldest and the newest run: lines whose pins differ from the usual ones.
+SPECIAL = {"ok-029", "ok-031", "ok-032", "ok-034", "ok-064", "ok-094", "ok-095", "ok-099", "ok-107", "ok-136"}
+RUNS = [
+    pytest.param(line, found, id=f"{line.id}-{found.name}")
+    for line in ALLOWED
+    for found in TOOLS
+    if found in {TOOLS[0], TOOLS[-1]} or line.id in SPECIAL
+]
 
 # Two lines of the corpus end with an error on purpose: the file is missing, or a stand-in.
 FAILS = {"ok-158", "ok-062"}
@@ -51,8 +39,8 @@ NEEDS = {
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
     # The first build that has the encoders of the samples; the small one lacks PNG.
-    able = [ffmpeg for _, ffmpeg, _ in TOOLS if "png" in can(ffmpeg)] or [TOOLS[0][1]]
-    return Samples(able[0], tmp_path_factory.mktemp("samples"))
+    able = [found for found in TOOLS if "png" in can(found.ffmpeg)] or [TOOLS[0]]
+    return Samples(able[0].ffmpeg, tmp_path_factory.mktemp("samples"))
 
 
 @pytest.fixture
@@ -79,20 +67,19 @@ def lacks(line: Line, ffmpeg: Path) -> list[str]:
     return [name for word, name in NEEDS.items() if word in str(line.argv) and name not in can(ffmpeg)]
 
 
-@pytest.mark.parametrize(("name", "ffmpeg", "ffprobe"), TOOLS, ids=[name for name, _, _ in TOOLS])
-@pytest.mark.parametrize("line", SAMPLE, ids=lambda line: line.id)
-def test_an_allowed_line_runs(  # noqa: PLR0917 - fixtures
-    line: Line, name: str, ffmpeg: Path, ffprobe: Path, samples: Samples, session: Path, port: tuple[int, list[bytes]]
+@pytest.mark.parametrize(("line", "found"), RUNS)
+def test_an_allowed_line_runs(
+    line: Line, found: Found, samples: Samples, session: Path, port: tuple[int, list[bytes]]
 ) -> None:
-    missing = lacks(line, ffmpeg)
+    missing = lacks(line, found.ffmpeg)
     if missing:
-        pytest.skip(f"{name} has no {missing[0]}")
+        pytest.skip(f"{found.name} has no {missing[0]}")
     stage(session, samples, files=line.files, contents=line.contents, links=line.symlinks)
     before = outside(session)
     compiled = compile_argv(line.tool, line.argv, SessionFolder(session))
     for written in compiled.writes:
         (session / written).parent.mkdir(parents=True, exist_ok=True)
-    done = run(ffmpeg if line.tool == "ffmpeg" else ffprobe, compiled.argv, session)
+    done = run(found.ffmpeg if line.tool == "ffmpeg" else found.ffprobe, compiled.argv, session)
     assert done.returncode == 0 or line.id in FAILS, done.stderr.decode(errors="replace")[-2000:]
     assert outside(session) == before
     assert port[1] == []
@@ -115,16 +102,10 @@ LEAKS: Sequence[tuple[Sequence[str], dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "ffmpeg", "ffprobe"), TOOLS, ids=[name for name, _, _ in TOOLS])
+@EACH
 @pytest.mark.parametrize(("argv", "contents"), LEAKS)
-def test_what_a_staged_file_names_is_not_opened(  # noqa: PLR0917 - fixtures
-    argv: Sequence[str],
-    contents: dict[str, str],
-    name: str,
-    ffmpeg: Path,
-    ffprobe: Path,
-    session: Path,
-    port: tuple[int, list[bytes]],
+def test_what_a_staged_file_names_is_not_opened(
+    argv: Sequence[str], contents: dict[str, str], found: Found, session: Path, port: tuple[int, list[bytes]]
 ) -> None:
     for file, text in contents.items():
         (session / file).write_text(text.replace("{port}", str(port[0])))
@@ -132,20 +113,18 @@ def test_what_a_staged_file_names_is_not_opened(  # noqa: PLR0917 - fixtures
         compiled = compile_argv("ffmpeg", argv, SessionFolder(session))
     except ArgvNotAllowed:
         return
-    done = run(ffmpeg, compiled.argv, session)
+    done = run(found.ffmpeg, compiled.argv, session)
     assert SECRET.encode() not in done.stdout + done.stderr
     for written in session.rglob("*"):
         assert SECRET.encode() not in written.read_bytes()
     assert port[1] == []
 
 
-@pytest.mark.parametrize(("name", "ffmpeg", "ffprobe"), TOOLS, ids=[name for name, _, _ in TOOLS])
-def test_the_listener_hears_an_ffmpeg_that_nothing_holds_back(
-    name: str, ffmpeg: Path, ffprobe: Path, tmp_path: Path
-) -> None:
+@EACH
+def test_the_listener_hears_an_ffmpeg_that_nothing_holds_back(found: Found, tmp_path: Path) -> None:
     # Without this the other tests could pass because nothing can be heard at all.
     with listener() as (number, calls):
-        run(ffmpeg, ["-v", "quiet", "-rw_timeout", "500000", "-i", f"http://127.0.0.1:{number}/a.mp4"], tmp_path)
+        run(found.ffmpeg, ["-v", "quiet", "-rw_timeout", "500000", "-i", f"http://127.0.0.1:{number}/a"], tmp_path)
     assert calls
 
 
@@ -158,6 +137,7 @@ def test_refused_lines_stay_refused_on_real_folders(samples: Samples, session: P
             compile_argv(line.tool, line.argv, SessionFolder(folder))
 
 
-@pytest.mark.skipif(not REQUIRED, reason="asked for with ROTA_DEV_REQUIRE=media")
-def test_ffmpeg_is_here() -> None:
-    assert TOOLS
+@pytest.mark.parametrize(("part", "oldest", "newest"), [("ffmpeg5", 5, 5), ("ffmpeg8", 8, 99)])
+def test_an_old_and_a_new_ffmpeg_are_here(part: str, oldest: int, newest: int) -> None:
+    if not [found for found in TOOLS if oldest <= found.major <= newest]:
+        unavailable(part, f"no ffmpeg of version {oldest} or later is here, only {[found.name for found in TOOLS]}")

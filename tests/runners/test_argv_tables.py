@@ -22,7 +22,7 @@ NO_FILES = {("drawtext", "fontsize"), ("ssim360", "heatmap_str"), ("showcqt", "f
 _FILE_WORDS = re.compile(r"file|path|url\b|director|folder|model|\bfont\b|command|plugin|librar", re.IGNORECASE)
 
 
-@pytest.mark.parametrize("ffmpeg", [ffmpeg for _, ffmpeg, _ in TOOLS], ids=str)
+@pytest.mark.parametrize("ffmpeg", [found.ffmpeg for found in TOOLS], ids=[found.name for found in TOOLS])
 def test_each_text_option_that_speaks_of_files_has_its_role(ffmpeg: Path) -> None:
     """A filter that gets a new option in a new ffmpeg shows up here before it can be written into the tables."""
     text = subprocess.run([ffmpeg, "-hide_banner", "-h", "full"], capture_output=True, check=True).stdout.decode(
@@ -43,7 +43,7 @@ def test_each_text_option_that_speaks_of_files_has_its_role(ffmpeg: Path) -> Non
 
 def test_judging_a_command_costs_less_than_a_tenth_of_starting_ffmpeg() -> None:
     """The middle of many, on both sides, in one run: a ratio, whatever the machine does beside."""
-    _, ffmpeg, _ = TOOLS[0]
+    ffmpeg = TOOLS[0].ffmpeg
     starts: list[float] = []
     judgements: list[float] = []
     for _ in range(9):

@@ -53,8 +53,8 @@ class Faults:
         self.starts += 1
         number = self.starts
         holder = Holder(f"server:{number}:{self.world.random.getrandbits(16):04x}")
-        # Clocks for leases start anywhere: only differences count.
-        offset_s = self.world.random.uniform(-1e6, 1e6)
+        # A machine's clock for leases starts with the machine: only differences count, and it is over 0.
+        offset_s = self.world.random.uniform(1.0, 2e6)
         return Server(self.world, checks=self.checks, holder=holder, offset_s=offset_s, program=self.program)
 
     def strike(self) -> None:

@@ -150,6 +150,7 @@ MUTATIONS: Final = (
     Mutation("I2", "nobody is told to stop", around(LeaseBook, "overdue", _never_told)),
     Mutation("I2", "a stuck process lives on", method(Server, "_end_process", _never_ends)),
     Mutation("I2", "no step looks at its deadline", method(Server, "_must_stop", lambda self, run: False)),
+    Mutation("I2", "an ending process lets its jobs go on", method(LeaseBook, "abandon", lambda self, now: None)),
     Mutation("I3", "any epoch may write", method(Reference, "_held", _any_epoch)),
     Mutation("I3", "a claim makes no epoch", around(Reference, "_write", _no_new_epoch)),
     Mutation("I4", "a lease is renewed without progress", around(LeaseBook, "due", _always_due)),

@@ -59,6 +59,10 @@ class Checks:
             for link in core.registry.links.values()
             if link.phase.value == "open" and link.identity
         ]
+        barred = host.barred & {link.identity.org_id for link in core.registry.links.values()
+                                if link.phase.value == "open" and link.identity}  # fmt: skip
+        if barred:
+            raise Broken(f"4403: {host.name} serves devices of {barred}, which are disabled")
         if len(welcomed) != len(set(welcomed)):
             raise Broken(f"{host.name} serves one runner on two connections: {welcomed}")
         for live in core.jobs.values():

@@ -141,7 +141,14 @@ class GatewayHost(Host):
         self.core = Gateway(Rules(name), KEYS, Random(fabric.random.random()))
         self.links: dict[int, Link] = {}
         self.asks: dict[int, Callable[[Any], None]] = {}
+        self.barred: set[str] = set()
+        """Organisations that are disabled, as this replica was told."""
         self._numbers = 0
+
+    def bar(self, org_id: str) -> None:
+        if self.up and org_id in self.fabric.store.disabled:
+            self.barred.add(org_id)
+            self.happens(at_gateway.Forbidden(org_id))
 
     def tick(self) -> None:
         self.happens(at_gateway.Tick())
@@ -233,9 +240,10 @@ class GatewayHost(Host):
         refusal = handshake.check_time(hello.auth, wall=WALL + self.fabric.time.now)
         if refusal is not None:
             return at_gateway.Refused(connection, refusal.code, refusal.reason, tells_time=refusal.tells_time)
-        if hello.auth.device_id in self.fabric.store.revoked:
-            return at_gateway.Refused(connection, 4401, "revoked")
-        return at_gateway.Verified(connection, self.fabric.runners[hello.auth.device_id].identity)
+        identity = self.fabric.runners[hello.auth.device_id].identity
+        if identity.org_id in self.fabric.store.disabled:
+            return at_gateway.Refused(connection, 4403, "disabled")
+        return at_gateway.Verified(connection, identity)
 
     def _fenced(self, lease: at_gateway.Lease, write: Callable[[], bool]) -> None:
         self._store(write, lambda kept: None if kept else self.happens(at_gateway.LeaseLost(lease)))
@@ -572,6 +580,7 @@ class Fabric:
             self.time.after(random.uniform(0, FAULTS_UNTIL_S), self._fault)
         self._reap()
         self._look()
+        self._look_for_barred()
 
     @property
     def faulty(self) -> bool:
@@ -642,14 +651,41 @@ class Fabric:
             self.demand(surely=True)
         self.time.after(1, self._look)
 
-    def _fault(self) -> None:
+    def _look_for_barred(self) -> None:
+        if not self.store_down:
+            for gateway in self.gateways:
+                for org_id in sorted(self.store.disabled):
+                    gateway.bar(org_id)
+        self.time.after(30, self._look_for_barred)
+
+    def _disable(self, org_id: str) -> None:
+        self.store.disabled.add(org_id)
+        for gateway in self.gateways:
+            if self.random.random() < 0.8:
+                self.time.after(0.01, lambda g=gateway: g.bar(org_id))
+
+    def _enable(self, org_id: str) -> None:
+        self.store.disabled.discard(org_id)
+        for gateway in self.gateways:
+            gateway.barred.discard(org_id)
+
+    def _verdict(self, row: Row) -> None:
+        """An engine refuses an output: whoever has the runner may hear of it, or finds out at its next heartbeat."""
+        if self.store.end(row.lease, "failed", self.time.now, "verification_failed"):
+            for gateway in self.gateways:
+                if self.random.random() < 0.8:
+                    self.time.after(0.01, lambda g=gateway: g.happens(at_gateway.JobEnded(row.job_id)))
+
+    def _fault(self) -> None:  # noqa: PLR0912  one case for each fault
         random = self.random
         self.faults += 1
         runner = self.runners[random.choice(sorted(self.runners))]
         match (
             "cut"
             if self.gentle
-            else random.choice(["cut", "sleep", "crash", "gateway", "partition", "store", "drain", "stop"])
+            else random.choice(
+                ["cut", "sleep", "crash", "gateway", "partition", "store", "drain", "stop", "disable", "verdict"]
+            )
         ):
             case "cut":
                 for link in runner.links.values():
@@ -671,6 +707,14 @@ class Fabric:
             case "store":
                 self.store_down = True
                 self.time.after(random.choice([1.0, 10.0, 60.0]), self._store_up)
+            case "disable":
+                org_id = random.choice(["a", "b"])
+                self._disable(org_id)
+                self.time.after(random.uniform(1, 90), lambda: self._enable(org_id))
+            case "verdict":
+                running = [row for row in self.store.rows.values() if row.state == "running" and row.cancel_at is None]
+                if running and not self.store_down:
+                    self._verdict(random.choice(running))
             case "drain" if runner.up and runner.core.draining is None:
                 runner.drain(random.choice([0.0, 20.0, None]))
             case "stop" if self.gateways:

@@ -97,6 +97,7 @@ MUTATIONS: Final = (
     Mutation("seed", "jobs of everybody for everybody", _anybodys),
     Mutation("seed", "what a runner still holds is not told", method(Agent, "_running", _holds_nothing)),
     Mutation("seed", "ops are not asked again after a reconnect", method(Gateway, "_attach", _nothing)),
+    Mutation("seed", "a disabled organisation stays connected", method(Gateway, "_forbidden", _nothing)),
     Mutation("seed", "the old connection stays", around(Gateway, "_verified", _keeps_old_link)),
     Mutation("seed", "offers are never over", _value(gateways, "ACCEPT_S", inf)),
     Mutation("S56", "a lost session leaves its waiters", around(Gateway, "_forget", _forgets_waiters)),

@@ -61,14 +61,14 @@ class RunnerStore:
 
     Attributes:
         pool_cap: how many pool slots an organisation may have at once.
-        revoked: runners whose device was revoked.
+        disabled: organisations that may not use runners now.
         sessions: which job each session is of, for ever.
     """
 
     pool_cap: int | None = None
     rows: dict[str, Row] = field(default_factory=dict)
     sessions: dict[str, str] = field(default_factory=dict)
-    revoked: set[str] = field(default_factory=set)
+    disabled: set[str] = field(default_factory=set)
 
     def job(self, row: Row, now: float) -> Job:
         """The row as a gateway is told of it."""
@@ -97,7 +97,7 @@ class RunnerStore:
         queued = [
             Queued(row.job_id, row.needs, row.priority, row.created_at)
             for row in self.rows.values()
-            if row.state == "queued"
+            if row.state == "queued" and row.needs.org_id not in self.disabled
         ]
         chosen = choose(
             queued, kind=identity.kind, org_id=identity.org_id, capabilities=capabilities, slots=slots,

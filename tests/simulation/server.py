@@ -16,7 +16,7 @@ from rota.ids import Holder, JobId
 from rota.lease import Held, Lease, LeaseBook, Loss, Renewal
 from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots, Stop
-from rota.queue.job import ClaimedJob, Finish, Release
+from rota.queue.job import ClaimedJob, Finish, Outcome, Release
 from rota.queue.pause import paused_of
 from rota.queue.periodic import Put, reconcile
 from tests.simulation.checks import Checks
@@ -26,7 +26,11 @@ from tests.simulation.world import World
 LOOK_S = 1.0
 PASSES_S = 15.0
 LOOP_BLOCKED_S = 0.2
+LATE_LOOK_S = 4.0
+CANCEL_GRACE_S = 6.0
 FENCE_WAIT_S = 2.0
+STANDS_STILL = 0.3
+"""How often a process is stopped between its last words and its end."""
 LAST_WORDS = 0.8
 BLOCKED_STEP_S = 0.25
 RESUMED_S = 0.5
@@ -85,9 +89,11 @@ class Server:
         self._claim_failed = False
         self._renewing = False
         self._stopping = False
+        self._looked_at = self.clock()
         self._told: dict[Lease, float] = {}
         self._on_loop(0, self._look)
         self._on_heart(0, self._beat)
+        self._on_heart(LOOK_S, self._ask)
         if program.passes:
             self._on_loop(0, self._tend_passes)
 
@@ -162,14 +168,14 @@ class Server:
         self._on_loop(LOOK_S * self._random.uniform(0.9, 1.1), self._look)
 
     def _seen(self, seen: Any) -> None:
+        self._looked_at = self.clock()
         if isinstance(seen, DatabaseAway):
             return
         self._slots.paused = paused_of(seen.paused)
         for job_id in seen.cancels:
             run = self._runs.get(job_id)
             if run is not None:
-                run.cancel_asked = True
-                self._stop_run(run)
+                self._cancel(job_id)
         if seen.expired:
             self.world.call("sweep", answer=lambda _: self._on_loop(0, self._claim))
 
@@ -302,6 +308,9 @@ class Server:
     def _stopped(self, run: Run) -> None:
         if run.over:
             return
+        if self._book.abandoned:
+            self._ended(run, None)
+            return
         why = Stop(
             loss=run.loss, cancel_asked=run.cancel_asked, given_back=run.given_back,
             over=self.clock() >= run.held.deadline, started=run.started,
@@ -379,12 +388,34 @@ class Server:
             self._on_loop(0, lambda lease=lease: self._lose(lease, Loss.TAKEN))
         for job_id, cancel_asked in kept.items():
             if cancel_asked:
-                self._on_loop(0, lambda job_id=job_id: self._cancel(job_id))
+                self._cancelled(job_id)
+
+    def _ask(self) -> None:
+        """The heart asks for cancelled jobs where the loop does not."""
+        if self.clock() - self._looked_at > LATE_LOOK_S:
+            self.world.call(
+                "poll", [], holder=self.holder, answer=lambda seen: self._on_heart(0, lambda: self._told_cancels(seen))
+            )
+        self._on_heart(LOOK_S, self._ask)
+
+    def _told_cancels(self, seen: Any) -> None:
+        for job_id in () if isinstance(seen, DatabaseAway) else seen.cancels:
+            self._cancelled(job_id)
+
+    def _cancelled(self, job_id: JobId) -> None:
+        self._note_cancel(job_id)
+        self._on_loop(0, lambda: self._cancel(job_id))
+
+    def _note_cancel(self, job_id: JobId) -> None:
+        run = self._runs.get(job_id)
+        if run is not None and not run.cancel_asked:
+            run.cancel_asked = True
+            self._book.cancelled(job_id, ends_at=self.clock() + CANCEL_GRACE_S)
 
     def _cancel(self, job_id: JobId) -> None:
+        self._note_cancel(job_id)
         run = self._runs.get(job_id)
-        if run is not None:
-            run.cancel_asked = True
+        if run is not None and run.stop_seen_at is None:
             self._stop_run(run)
 
     def _lose(self, lease: Lease, loss: Loss) -> None:
@@ -403,14 +434,22 @@ class Server:
         return self.clock() - seen > LOOP_BLOCKED_S
 
     def _end_process(self, lease: Lease) -> None:
-        """The last measure: innocent jobs are given back, and the process is gone before the lease is."""
+        """The last measure: no job takes another step, innocent ones are given back, and the process is gone before
+        the lease is."""
+        left_s = max(0.0, self._book.deadline(lease) - self.clock())
+        self._book.abandon(now=self.clock())
+        self._slots.open = False
         releases, finishes = [], []
         for run in self._runs.values():
-            if run.job.lease == lease:
+            if run.job.lease == lease and run.cancel_asked:
+                finishes.append(Finish(run.job.lease, Outcome.CANCELLED))
+            elif run.job.lease == lease:
                 finishes.append(dispatcher.could_not_stop(run.job, kind=self._kinds[run.job.kind], random=self._random))
             else:
                 releases.append(dispatcher.give_back(run.job, wait_s=FENCE_WAIT_S))
-        left_s = max(0.0, self._book.deadline(lease) - self.clock())
         self.world.call("release", releases, answer=lambda _: None)
         self.world.call("finish", finishes, answer=lambda _: None)
+        if self._random.random() < STANDS_STILL:
+            # The worst moment to be stopped: others may run what it gave back, and it goes on before it ends.
+            self.pause(self._random.uniform(0, 4 * FENCE_WAIT_S))
         self._on_heart(left_s * LAST_WORDS * self._random.random(), self.crash)

@@ -4,6 +4,7 @@
 """
 
 import secrets
+from collections.abc import Iterable
 
 import pytest
 
@@ -14,11 +15,13 @@ from tests.simulation.mutations import MUTATIONS, Mutation
 FIXED = 1500
 FRESH = 600
 BATCH = 100
-CATCHES_WITHIN = 60
+KNOWN = (158_435_943_666,)
+"""Histories that once broke a rule: a process stood still between its last words and its end."""
+CATCHES_WITHIN = 150
 """Histories in which a broken rule must show."""
 
 
-def _all_kept(seeds: range) -> None:
+def _all_kept(seeds: Iterable[int]) -> None:
     for seed in seeds:
         try:
             history.run(seed)
@@ -29,6 +32,10 @@ def _all_kept(seeds: range) -> None:
 @pytest.mark.parametrize("first", range(0, FIXED, BATCH))
 def test_the_invariants_hold_in_the_fixed_histories(first: int) -> None:
     _all_kept(range(first, first + BATCH))
+
+
+def test_the_invariants_hold_in_histories_that_once_broke_one() -> None:
+    _all_kept(KNOWN)
 
 
 @pytest.mark.parametrize("number", range(FRESH // BATCH))

@@ -523,3 +523,42 @@ def test_a_cancel_never_makes_a_lease_longer() -> None:
     held = book.grant(lease, lease_s=60, heartbeat_s=10, sent_at=0)
     book.cancelled(lease.job_id, ends_at=100)
     assert held.deadline == 60
+
+
+# --- a process that is about to end ---
+
+
+def test_a_process_that_ends_trusts_none_of_its_leases_any_more() -> None:
+    book = LeaseBook()
+    lease, other, late = (Lease(JobId(UUID(int=number)), 1) for number in (1, 2, 3))
+    held = book.grant(lease, lease_s=60, heartbeat_s=10, sent_at=0)
+    book.progressed(lease)
+    (renewal,) = book.due(now=10)
+    book.grant(other, lease_s=5, heartbeat_s=1, sent_at=0)
+    book.abandon(now=20)
+    assert not book.holds(lease, now=20) and held.deadline == 0.0
+    # The answer to a renewal that was on its way brings nothing back, nor does a claim that comes late.
+    assert book.renewed([renewal], kept=[lease.job_id], now=21) == [] and held.deadline == 0.0
+    assert book.grant(late, lease_s=60, heartbeat_s=10, sent_at=20).deadline == 0.0
+    assert book.due(now=100) == []
+
+
+@pytest.mark.parametrize(("deadline", "abandoned_at", "counts_until"), [(60, 20, 20), (5, 20, 5)])
+def test_what_was_given_back_before_the_end_counts_as_stopped_then(
+    deadline: float, abandoned_at: float, counts_until: float
+) -> None:
+    """It takes no step after that, also where its process stands still and goes on much later."""
+    book = LeaseBook()
+    held = book.grant(Lease(JobId(UUID(int=1)), 1), lease_s=deadline, heartbeat_s=1, sent_at=0)
+    book.abandon(now=abandoned_at)
+    held.guarded = True
+    assert held.ends(now=100) == counts_until
+
+
+def test_a_cancel_that_is_told_twice_keeps_its_first_grace() -> None:
+    book = LeaseBook()
+    lease = Lease(JobId(UUID(int=1)), 1)
+    held = book.grant(lease, lease_s=60, heartbeat_s=10, sent_at=0)
+    book.cancelled(lease.job_id, ends_at=20)
+    book.cancelled(lease.job_id, ends_at=30)
+    assert held.deadline == 20

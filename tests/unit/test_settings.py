@@ -43,7 +43,7 @@ def test_each_setting_can_come_from_each_source(tmp_path: Path) -> None:
         "runner_gateway": "wss://gateway", "runner_tls": "development", "runner_ca": "ca.pem",
         "runner_credential": "s3cret", "runner_name": "mac-7", "runner_state": "/var/runner",
         "runner_scratch": "/scratch", "runner_slots": 3, "runner_quota_mib": 5, "runner_floor_mib": 6,
-        "runner_output_mib": 7, "runner_fontset": "3",
+        "runner_output_mib": 7, "runner_memory_mib": 64, "runner_fontset": "3",
     }  # fmt: skip
     expected = Settings(**told)
     as_text = {f"ROTA_{name.upper()}": str(value) for name, value in told.items()}
@@ -122,6 +122,7 @@ WRONG: dict[str, list[Any]] = {
     "gateway_buffer_slots": [-1, 100_001, "some"],
     "gateway_min_agent": ["", 1],
     "gateway_hellos_per_s": [0, 100_001, "many"],
+    "gateway_audit_days": [0, "x"],
     "gateway_wait_s": [0, 86_401, "long"],
     "objects": ["", 1],
     "objects_url": ["", 1],
@@ -140,6 +141,7 @@ WRONG: dict[str, list[Any]] = {
     "runner_quota_mib": [0, -1, "1G"],
     "runner_floor_mib": [-1, "low"],
     "runner_output_mib": [0, 1_000_001],
+    "runner_memory_mib": [63, "1G"],
     "runner_fontset": ["", 1],
 }
 

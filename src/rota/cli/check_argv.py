@@ -3,9 +3,9 @@
 import json
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 import typer
@@ -14,6 +14,9 @@ from rota.errors import ArgvNotAllowed, SettingsError
 from rota.io.terminal import fail
 from rota.runners.argv import Compiled, Listing, compile_argv
 from rota.runners.io.session_folder import SessionFolder
+
+LINE_BYTES_MAX = 16 * 1024 * 1024
+"""Four times what one op may hold."""
 
 
 class CheckLine(msgspec.Struct, frozen=True):
@@ -36,19 +39,23 @@ def check_argv(
 ) -> None:
     """Show what the argv gate makes of a command line, or of many as JSON lines.
 
-    A JSON line is {id, tool, argv, files, contents?, symlinks?}; the answer is {id, verdict, argv?, reason?}. With a
-    command line of one's own the files are those of a folder, and the exit status is 1 if it is refused.
+    A JSON line is {id, tool, argv, files, contents?, symlinks?}; the answer is {id, verdict, argv?, reason?}. The exit
+    status is 0 if every line could be read, whatever the verdicts are, and 2 if not; blank lines are passed over. With
+    a command line of one's own the files are those of a folder, and the exit status is 1 if it is refused.
     """
     if source in {"ffmpeg", "ffprobe"}:
         _check_one(source, arguments or [], folder)
     elif arguments:
         raise SettingsError(f"{source!r} is no tool: write `rota runner check-argv ffmpeg -- ARGS`.")
     elif source == "-":
-        # Whatever the terminal's encoding is: JSON is UTF-8.
-        _check_lines(line.decode(errors="surrogateescape") for line in sys.stdin.buffer)
+        _check_lines(sys.stdin.buffer)
     else:
-        with open(source, encoding="utf-8", errors="surrogateescape") as lines:
-            _check_lines(lines)
+        try:
+            file = open(source, "rb")  # noqa: SIM115 - only the opening is caught
+        except OSError as error:
+            raise SettingsError(f"{source!r} cannot be read: {error.strerror}. It is a file of JSON lines.") from None
+        with file:
+            _check_lines(file)
 
 
 def _check_one(tool: str, argv: list[str], folder: Path) -> None:
@@ -59,10 +66,28 @@ def _check_one(tool: str, argv: list[str], folder: Path) -> None:
     typer.echo(shlex.join([tool, *compiled.argv]))
 
 
-def _check_lines(lines: Iterable[str]) -> None:
+def _lines(file: BinaryIO) -> Iterator[str | None]:
+    """The lines of a file, None for one that is too long.
+
+    Whatever the terminal's encoding is, JSON is UTF-8, with a byte order mark or without.
+    """
+    first = True
+    while raw := file.readline(LINE_BYTES_MAX + 1):
+        # The rest of a line that is too long is passed over, a piece at a time.
+        piece = raw
+        while len(piece) > LINE_BYTES_MAX and not piece.endswith(b"\n"):
+            piece = file.readline(LINE_BYTES_MAX + 1)
+        if len(raw) > LINE_BYTES_MAX:
+            yield None
+        else:
+            yield (raw.removeprefix(b"\xef\xbb\xbf") if first else raw).decode(errors="surrogateescape")
+        first = False
+
+
+def _check_lines(file: BinaryIO) -> None:
     broken = 0
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
+    for number, line in enumerate(_lines(file), start=1):
+        if line is not None and not line.strip():
             continue
         answer = _judged(line, number)
         broken += "broken" in answer
@@ -74,12 +99,18 @@ def _check_lines(lines: Iterable[str]) -> None:
         )
 
 
-def _judged(line: str, number: int) -> dict[str, Any]:
+def _judged(line: str | None, number: int) -> dict[str, Any]:
+    raw: object = None
     try:
+        if line is None:
+            raise ValueError(f"it has more than {LINE_BYTES_MAX:,} bytes")
         # By json, because msgspec refuses half a surrogate pair, which a command line may hold: it is answered for.
-        case = msgspec.convert(json.loads(line), CheckLine)
+        raw = json.loads(line)
+        case = msgspec.convert(raw, CheckLine)
     except (ValueError, RecursionError) as error:
-        return {"id": None, "verdict": "reject", "reason": f"line {number} cannot be read: {error}", "broken": True}
+        given = raw.get("id") if isinstance(raw, dict) else None
+        known = given if isinstance(given, str | int) else None
+        return {"id": known, "verdict": "reject", "reason": f"line {number} cannot be read: {error}", "broken": True}
     session = Listing(
         [_plain(name) for name in case.files],
         {_plain(name): text for name, text in case.contents.items()},

@@ -1,4 +1,4 @@
-"""`rota runner code|list|rename|revoke|credential|audit`: who may connect to the gateways, as an operator sees it."""
+"""`rota runner code|list|rename|revoke|credential|disable|enable|audit`: who may connect, as an operator sees it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     """Adds these commands to the group of runners."""
     for name, command in (
         ("code", code), ("list", list_devices), ("rename", rename), ("revoke", revoke), ("credential", credential),
-        ("audit", audit),
+        ("disable", disable), ("enable", enable), ("audit", audit),
     ):  # fmt: skip
         app.command(name)(command)
 
@@ -53,6 +53,7 @@ def list_devices(org: SomeOrg = None, as_json: Json = False, dsn: Dsn = None, sc
                     "createdAt": one.created_at.isoformat(),
                     "seenAt": None if one.seen_at is None else one.seen_at.isoformat(),
                     "revokedAt": None if one.revoked_at is None else one.revoked_at.isoformat(),
+                    "orgDisabled": one.org_disabled,
                 }
                 for one in found
             ]
@@ -67,7 +68,7 @@ def list_devices(org: SomeOrg = None, as_json: Json = False, dsn: Dsn = None, sc
             (
                 one.device_id, terminal.plain(one.org_id), terminal.plain(one.name),
                 "never" if one.seen_at is None else f"{one.seen_at:%Y-%m-%d %H:%M}",
-                "paired" if one.revoked_at is None else "revoked",
+                "revoked" if one.revoked_at is not None else "disabled" if one.org_disabled else "paired",
             )
             for one in found
         ],
@@ -100,6 +101,27 @@ def credential(
     """Make a secret for workers of the pool (ROTA_RUNNER_CREDENTIAL). It is shown once; those before end later."""
     made = _run(lambda devices: devices.new_credential(overlap_s=overlap_minutes * 60), dsn, schema)
     terminal.write(f"{made}\n")
+
+
+def disable(
+    org: Annotated[str, typer.Argument(help="The organisation.", metavar="ORG")],
+    reason: Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit trail.")] = None,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Disable an organisation: its devices are cut off at once, and it gets no runner until it is enabled."""
+    _run(lambda devices: devices.disable_org(org, reason=reason and reason[:200]), dsn, schema)
+    terminal.write(f"disabled {terminal.plain(org)}; rota runner enable lets it use runners again\n")
+
+
+def enable(
+    org: Annotated[str, typer.Argument(help="The organisation.", metavar="ORG")],
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Let a disabled organisation use runners again; its devices come back by themselves."""
+    was = _run(lambda devices: devices.enable_org(org), dsn, schema)
+    terminal.write(f"{'enabled' if was else 'was not disabled:'} {terminal.plain(org)}\n")
 
 
 def audit(

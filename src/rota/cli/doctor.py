@@ -13,6 +13,8 @@ from rota.io import terminal
 from rota.queue.fleet_health import examine_fleet
 from rota.queue.health import Check, Level, examine, has_findings
 from rota.queue.io.health import read_fleet, read_health
+from rota.runners.health import examine_runners
+from rota.runners.io.survey import read_runners
 
 MARKS: Final = {
     Level.OK: ("ok", "green"),
@@ -32,7 +34,10 @@ def doctor(dsn: Dsn = None, schema: Schema = None, as_json: Json = False) -> Non
             database = await program.database()
             health = await read_health(database)
             # What is behind in its schema cannot be asked for its servers.
-            return examine(health) + ([] if health.missing else examine_fleet(await read_fleet(database)))
+            if health.missing:
+                return examine(health)
+            runners = await read_runners(database, program.settings)
+            return examine(health) + examine_fleet(await read_fleet(database)) + examine_runners(runners)
         finally:
             await program.stop()
 

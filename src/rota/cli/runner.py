@@ -1,4 +1,4 @@
-"""`rota runner pair|run`: makes this machine a runner of a gateway, and runs it."""
+"""`rota runner pair|rotate|run`: makes this machine a runner of a gateway, and runs it."""
 
 import asyncio
 from typing import Annotated
@@ -12,10 +12,12 @@ from rota.errors import SettingsError
 from rota.io import log, terminal
 from rota.runners.io.identity import read_identity, write_identity
 from rota.runners.io.pairing import pair as pair_with
+from rota.runners.io.pairing import rotate as rotate_with
 from rota.runners.io.probing import probe, system
 from rota.runners.io.running import gateway_of, name_of, run_runner, state_folder, who
 from rota.runners.io.shown import facts_of, shown_for
 from rota.runners.io.trust import trusted
+from rota.runners.pairing import OVERLAP_S_MAX
 from rota.settings import Settings
 
 app = typer.Typer(help="A runner: this machine works for a gateway, which it dials.", no_args_is_help=True)
@@ -49,6 +51,26 @@ def pair(
     path = write_identity(folder, made)
     terminal.write(f"paired as {made.name} (device {made.device_id}) of {made.org_id}; its key is in {path}\n")
     terminal.write("next: rota runner run\n")
+
+
+@app.command("rotate")
+def rotate(
+    gateway: Gateway = None,
+    overlap_minutes: Annotated[
+        int | None,
+        typer.Option("--overlap-minutes", min=0, max=OVERLAP_S_MAX // 60, help="How long the key before is good."),
+    ] = None,
+) -> None:
+    """Give this paired machine a new key. A runner that runs here uses it from its next connection on."""
+    settings = _settings(gateway, None)
+    folder = state_folder(settings)
+    held = read_identity(folder)
+    if held is None:
+        raise SettingsError("This machine is not paired. Get a code and run `rota runner pair CODE`.")
+    at = gateway_of(settings, held.gateway)
+    overlap_s = None if overlap_minutes is None else overlap_minutes * 60
+    path = asyncio.run(rotate_with(at, folder, tls=trusted(settings.runner_ca), overlap_s=overlap_s))
+    terminal.write(f"rotated: the new key is in {path}\n")
 
 
 @app.command("run")

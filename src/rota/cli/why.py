@@ -1,6 +1,7 @@
 """`rota jobs why`: every gate that holds a job, in words, with what would open it."""
 
 import asyncio
+import contextlib
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -18,6 +19,8 @@ from rota.queue.io.watch import Watch
 from rota.queue.job import JobRow, Scope, State
 from rota.queue.payload import check_text
 from rota.queue.watching import KeyHolder
+from rota.runners.explain import explain_runner
+from rota.runners.io.survey import Survey
 from rota.settings import Settings
 from rota.slots.io.from_settings import options_of
 from rota.slots.io.survey import JobCall, calls_of, look_at
@@ -54,9 +57,10 @@ def why(
                 found = [(one, await _row(store, one)) for one in await watch.key_holders(key or "")]
                 if not found:
                     raise JobNotFound(f"No job holds the key {key!r}: an enqueue with it adds a job.")
-            facts = [None if row is None else await watch.facts(row) for _, row in found]
-            said = [(*one, None if its is None else explain(its)) for one, its in zip(found, facts, strict=True)]
-            calls = [await _calls(its, program.settings) for its in facts]
+            survey = Survey(database, program.settings)
+            told = [(None, None) if row is None else await _explained(row, watch, survey) for _, row in found]
+            said = [(*one, explanation) for one, (explanation, _) in zip(found, told, strict=True)]
+            calls = [await _calls(facts, program.settings) for _, facts in told]
         if as_json:
             plains = [_plain(*entry) | _plain_calls(its) for entry, its in zip(said, calls, strict=True)]
             terminal.print_json(plains if key is not None else plains[0])
@@ -69,6 +73,16 @@ def why(
                 _line(call.words)
 
     asyncio.run(run())
+
+
+async def _explained(row: JobRow, watch: Watch, survey: Survey) -> tuple[Explanation, Facts | None]:
+    """Why a job is where it is: what a worker takes by the database alone, what a runner takes by its gateways too."""
+    if row.place != "worker":
+        # It may have been enqueued for a runner, past any gateway.
+        with contextlib.suppress(JobNotFound):
+            return explain_runner(row, *await survey.facts(row.id)), None
+    facts = await watch.facts(row)
+    return explain(facts), facts
 
 
 async def _calls(facts: Facts | None, settings: Settings) -> list[JobCall]:

@@ -1,7 +1,8 @@
-"""nginx and HAProxy in front of exec servers: the one text of their configuration, and one of them as a process.
+"""nginx and HAProxy in front of exec servers or gateways: the one text of their configuration, and one of them as a
+process.
 
-The guide shows these texts, the demo and the tests run them. Both deal connections in turn, keep a quiet websocket open
-for longer than pings are apart, and pass over an exec server that does not answer.
+The guides show these texts, the demo and the tests run them. Both deal connections in turn, keep a quiet websocket open
+for longer than pings are apart, and pass over a server that does not answer.
 """
 
 import os
@@ -20,8 +21,10 @@ from rota.errors import RotaError
 
 Name = Literal["nginx", "haproxy"]
 NAMES: Final[tuple[Name, ...]] = ("nginx", "haproxy")
+Kind = Literal["exec_servers", "gateways"]
+"""What stands behind a balancer, as its configuration names it."""
 IDLE_S: Final = 60
-"""How long a balancer lets a connection be quiet. Pings of either side come every 10 seconds."""
+"""How long a balancer lets a connection be quiet. Pings of either side come every 10 seconds, heartbeats every 15."""
 START_S: Final = 30.0
 PORTS: Final = (15_000, 32_000)
 """Below the range from which a system takes the ports of outgoing connections: what is free here stays free."""
@@ -30,17 +33,17 @@ NGINX: Final = """\
 events { worker_connections 4096; }
 
 http {
-    upstream exec_servers {
-        zone exec_servers 64k;          # all worker processes deal in one turn
+    upstream KIND {
+        zone KIND 64k;          # all worker processes deal in one turn
 SERVERS    }
     server {
         listen LISTEN;
 TLS        location / {
-            proxy_pass http://exec_servers;
+            proxy_pass http://KIND;
             proxy_http_version 1.1;
             proxy_set_header Upgrade $http_upgrade;
             proxy_set_header Connection "upgrade";
-            proxy_read_timeout IDLEs;
+HOST            proxy_read_timeout IDLEs;
             proxy_send_timeout IDLEs;
         }
     }
@@ -48,6 +51,7 @@ TLS        location / {
 """
 NGINX_SERVER: Final = "        server SERVER fail_timeout=2s;\n"
 NGINX_TLS: Final = "        ssl_certificate CERT;\n        ssl_certificate_key KEY;\n"
+NGINX_HOST: Final = "            proxy_set_header Host $http_host;        # a device signs the name that it dials\n"
 HAPROXY: Final = """\
 defaults
     mode http
@@ -56,15 +60,15 @@ defaults
     timeout server IDLEs
     timeout tunnel IDLEs
 
-frontend exec
+frontend SHORT
     bind LISTEN
-    default_backend exec_servers
+    default_backend KIND
 
-backend exec_servers
+backend KIND
     balance roundrobin
     option httpchk GET /readyz
 SERVERS"""
-HAPROXY_SERVER: Final = "    server execNUMBER SERVER check inter 2s fall 2 rise 1\n"
+HAPROXY_SERVER: Final = "    server SHORTNUMBER SERVER check inter 2s fall 2 rise 1\n"
 
 
 class BalancerError(RotaError):
@@ -77,15 +81,17 @@ class Front:
 
     Attributes:
         listen: where it is reached, as `127.0.0.1:8750` or a port alone.
-        servers: the exec servers behind it, as `host:port`.
+        servers: what stands behind it, as `host:port`.
         idle_s: how long it lets a connection be quiet.
         tls: files of a certificate and its key; for HAProxy one file with both. None: no TLS.
+        kind: what stands behind it.
     """
 
     listen: str
     servers: Sequence[str]
     idle_s: int = IDLE_S
     tls: tuple[str, str] | None = None
+    kind: Kind = "exec_servers"
 
 
 def nginx_text(front: Front) -> str:
@@ -95,7 +101,8 @@ def nginx_text(front: Front) -> str:
     if front.tls is not None:
         tls = NGINX_TLS.replace("CERT", front.tls[0]).replace("KEY", front.tls[1])
     listen = front.listen if front.tls is None else f"{front.listen} ssl"
-    return _filled(NGINX, SERVERS=servers, LISTEN=listen, TLS=tls, IDLE=str(front.idle_s))
+    host = NGINX_HOST if front.kind == "gateways" else ""
+    return _filled(NGINX, SERVERS=servers, LISTEN=listen, TLS=tls, IDLE=str(front.idle_s), KIND=front.kind, HOST=host)
 
 
 def haproxy_text(front: Front) -> str:
@@ -106,7 +113,8 @@ def haproxy_text(front: Front) -> str:
     )
     listen = front.listen if ":" in front.listen else f":{front.listen}"
     tls = "" if front.tls is None else f" ssl crt {front.tls[0]}"
-    return _filled(HAPROXY, SERVERS=servers, LISTEN=listen + tls, IDLE=str(front.idle_s))
+    short = "exec" if front.kind == "exec_servers" else "gateway"
+    return _filled(HAPROXY, SERVERS=servers, LISTEN=listen + tls, IDLE=str(front.idle_s), KIND=front.kind, SHORT=short)
 
 
 def _filled(text: str, **holes: str) -> str:
@@ -140,9 +148,11 @@ class Balancer:
     Args:
         name: which.
         folder: where its files go.
-        servers: the exec servers behind it, as `host:port`; one that is not there yet may come later.
+        servers: what stands behind it, as `host:port`; one that is not there yet may come later.
         idle_s: how long it lets a connection be quiet.
         tls: as in `Front`.
+        kind: as in `Front`.
+        host: the address that it listens on.
 
     Attributes:
         port: where it listens.
@@ -156,11 +166,13 @@ class Balancer:
         *,
         idle_s: int = IDLE_S,
         tls: tuple[str, str] | None = None,
+        kind: Kind = "exec_servers",
+        host: str = "127.0.0.1",
     ) -> None:
         self.name = name
         self.port = free_port()
         self._folder = folder
-        self._front = Front(f"127.0.0.1:{self.port}", servers, idle_s, tls)
+        self._front = Front(f"{host}:{self.port}", servers, idle_s, tls, kind)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Balancer":

@@ -109,7 +109,7 @@ async def run(*, folder: Path, console: Console, ffmpeg: str | None, kill: bool)
     for left in ("pool-1", "pool-2", "desk-1"):
         shutil.rmtree(folder / left, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    film, *_ = await make_samples(folder.parent / "samples", tools=tools)
+    (film,) = await make_samples(folder.parent / "samples", count=1, tools=tools)
     with EmbeddedPostgres(folder / "postgres") as server:
         url = f"http://127.0.0.1:{_free_port()}"
         settings = Settings(

@@ -76,24 +76,26 @@ _SAMPLES = (
 
 
 async def make_samples(
-    folder: Path | str, *, tools: Tools | None = None, progress: OnProgress | None = None
+    folder: Path | str, *, count: int = len(_SAMPLES), tools: Tools | None = None, progress: OnProgress | None = None
 ) -> list[Path]:
     """Make the sample files in a folder; those that are there are kept as they are.
 
     Args:
         folder: Where they go; made if missing.
+        count: How many of the five, from the first on.
         tools: ffmpeg and ffprobe; found if None.
         progress: Told after each file.
 
     Returns:
-        The five files in `folder`, in a fixed order.
+        The files in `folder`, in a fixed order.
 
     Raises:
         MediaError: ffmpeg is missing or failed, or the folder cannot be written.
     """
     tools = tools or find_tools()
-    paths = [Path(folder) / sample.name for sample in _SAMPLES]
-    for done, (sample, path) in enumerate(zip(_SAMPLES, paths, strict=True), start=1):
+    samples = _SAMPLES[:count]
+    paths = [Path(folder) / sample.name for sample in samples]
+    for done, (sample, path) in enumerate(zip(samples, paths, strict=True), start=1):
         if not _is_there(path):
             await _make(sample, path, tools)
         if progress is not None:

@@ -121,7 +121,7 @@ class ProgressReader:
 
     def _advance(self, *, ended: bool) -> None:
         # out_time_ms counts microseconds too, by an old mistake that ffmpeg keeps.
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, OverflowError):
             micros = int(self._counters.get(b"out_time_us", self._counters.get(b"out_time_ms", b"")))
             self.out_time_s = max(self.out_time_s or 0.0, micros / 1e6)
         if ended:

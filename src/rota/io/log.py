@@ -38,6 +38,9 @@ def _redacted_address(address: str) -> str:
     return f"{scheme}://{path}?…" if query else f"{scheme}://{rest}"
 
 
+SILENT: Final = logging.Logger("rota.silent", level=logging.CRITICAL + 1)
+"""For a library that would log what passes through it, at a level that a program may turn on: headers and frames of
+websockets hold tokens and signatures (I10)."""
 _set_up: list[tuple[str, str]] = []
 """Format and level of the last `setup`; empty in a program that logs by its own means."""
 

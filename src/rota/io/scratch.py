@@ -11,12 +11,17 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 LOCK: Final = "lock"
 MODE: Final = 0o700
+SETTLED_S: Final = 0.1
+"""A folder whose change time is known for so long shows any later change by another one: systems that tell parts of a
+second tell them finer than this."""
+SECOND_NS: Final = 1_000_000_000
 
 
 class Scratch:
@@ -38,6 +43,8 @@ class Scratch:
         self._lock = -1
         self._count = 0
         self._spare: list[str] = []
+        self._known: dict[str, tuple[int, float]] = {}  # change times of empty folders, and since when they are known
+        self._unchanged: dict[str, int] = {}  # of folders that are taken: the change time that says that nothing was
         self._removals: set[asyncio.Future[None]] = set()
 
     def open(self) -> Path:
@@ -54,7 +61,11 @@ class Scratch:
         """
         folder = self.open()
         if self._spare:
-            return self._spare.pop()
+            path = self._spare.pop()
+            changed_ns, since = self._known[path]
+            if changed_ns % SECOND_NS and time.monotonic() - since > SETTLED_S:
+                self._unchanged[path] = changed_ns
+            return path
         self._count += 1
         path = f"{folder}/{self._count}"
         os.mkdir(path, MODE)
@@ -62,12 +73,20 @@ class Scratch:
 
     def give_back(self, path: str) -> None:
         """Takes a folder back: one that is as it was serves again, which costs a quarter; any other is removed."""
+        unchanged_ns = self._unchanged.pop(path, None)
         try:
             found = os.lstat(path)  # it may have put a link in its place, for the next command to be led elsewhere
+            changed_ns = found.st_ctime_ns
+            if changed_ns == unchanged_ns:  # nothing was made in it, nor done to it: it need not be listed
+                self._spare.append(path)
+                return
             as_new = found.st_mode == stat.S_IFDIR | MODE and found.st_uid == os.geteuid() and not os.listdir(path)
         except OSError:
             as_new = False
+        known = self._known.pop(path, None)
         if as_new:
+            same = known is not None and known[0] == changed_ns
+            self._known[path] = known if known is not None and same else (changed_ns, time.monotonic())
             self._spare.append(path)
             return
         removal = asyncio.get_running_loop().run_in_executor(None, _remove, path)
@@ -84,6 +103,8 @@ class Scratch:
         while self._removals:
             await asyncio.wait(set(self._removals))
         self._spare.clear()
+        self._known.clear()
+        self._unchanged.clear()
         folder, self._folder = self._folder, None
         if folder is not None:
             await asyncio.to_thread(_remove, str(folder))

@@ -35,6 +35,16 @@ def check_key(key: str) -> str:
     return key
 
 
+def check_final_key(key: str) -> str:
+    """The key, if an output may be delivered there: to none that a runner's URL could name, or that is judged.
+
+    Raises: ObjectError also as `check_key`.
+    """
+    if check_key(key).partition("/")[0] in {STAGING, VERIFYING}:
+        raise ObjectError(f"{key[:200]!r} lies where runners write. Deliver outputs below another name than {STAGING}.")
+    return key
+
+
 def staging_key(job_id: UUID, n: int) -> str:
     """The one key that one `publish` of a job may write.
 
@@ -51,12 +61,16 @@ def staging_prefix(job_id: UUID) -> str:
     return f"{STAGING}/{job_id}/"
 
 
-def verifying_key(staged: str) -> str:
+def verifying_key(staged: str, attempt: str) -> str:
     """Where a staged object is judged.
+
+    Args:
+        staged: its key.
+        attempt: names one judgement: what another has copied meanwhile may be another thing.
 
     Raises: ObjectError if the key is none of a staged object.
     """
     head, _, rest = check_key(staged).partition("/")
     if head != STAGING or rest.count("/") != 1:
         raise ObjectError(f"{staged[:200]!r} is no staged object: those are {STAGING}/{{jobId}}/{{n}}.")
-    return f"{VERIFYING}/{rest}"
+    return f"{VERIFYING}/{rest}/{attempt}"

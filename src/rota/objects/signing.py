@@ -15,7 +15,6 @@ from urllib.parse import quote, urlencode
 
 SKEW_S: Final = 15 * 60
 """How far ahead a signer's clock may be; as S3."""
-EXPIRES_S_MAX: Final = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)

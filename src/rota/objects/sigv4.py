@@ -9,7 +9,9 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
+
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ def presign_put(signer: Signer, key: str, *, content_type: str, expires_s: int, 
         now: the signer's clock, in UTC.
     """
     address = urlsplit(signer.endpoint)
+    host = _host(address)
     path = f"{address.path.rstrip('/')}/{quote(f'{signer.bucket}/{key}', safe='/~')}"
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{stamp[:8]}/{signer.region}/s3/aws4_request"
@@ -46,14 +49,21 @@ def presign_put(signer: Signer, key: str, *, content_type: str, expires_s: int, 
             "X-Amz-SignedHeaders": "content-type;host",
         }
     )
-    headers = f"content-type:{content_type}\nhost:{address.netloc}\n"
+    headers = f"content-type:{content_type}\nhost:{host}\n"
     request = "\n".join(["PUT", path, query, headers, "content-type;host", "UNSIGNED-PAYLOAD"])
     text = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
     secret = f"AWS4{signer.secret_access_key}".encode()
     for part in (stamp[:8], signer.region, "s3", "aws4_request"):
         secret = hmac.digest(secret, part.encode(), "sha256")
     signature = hmac.digest(secret, text.encode(), "sha256").hex()
-    return f"{address.scheme}://{address.netloc}{path}?{query}&X-Amz-Signature={signature}"
+    return f"{address.scheme}://{host}{path}?{query}&X-Amz-Signature={signature}"
+
+
+def _host(address: SplitResult) -> str:
+    """As HTTP clients write it, because it is signed: in lower case, with a port only if it is not the scheme's own."""
+    name, port = (address.hostname or "").lower(), address.port
+    name = f"[{name}]" if ":" in name else name
+    return name if port is None or port == _PORTS.get(address.scheme) else f"{name}:{port}"
 
 
 def _query(fields: Mapping[str, str]) -> str:

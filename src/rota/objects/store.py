@@ -4,14 +4,46 @@ A minted URL is a bearer secret for one object and one method. It is minted when
 shows it to anybody cuts its query off first (I10).
 """
 
+import re
 from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from rota.errors import ObjectError
+
 GET_S: Final = 15 * 60
 PUT_S: Final = 30 * 60
 """How long the URLs of the protocol are good for."""
+EXPIRES_S_MAX: Final = 7 * 24 * 3600
+"""As S3."""
 CONTENT_TYPE: Final = "application/octet-stream"
+
+
+def check_expires_s(expires_s: int) -> int:
+    """How long a URL is good for, if that is 1 to `EXPIRES_S_MAX`.
+
+    Raises: ObjectError.
+    """
+    if not 1 <= expires_s <= EXPIRES_S_MAX:
+        raise ObjectError(f"A URL is good for 1 to {EXPIRES_S_MAX:,} seconds, not {expires_s:,}.")
+    return expires_s
+
+
+_CONTENT_TYPE: Final = re.compile(r"(?=.{1,200}\Z)[!-~]+(?: [!-~]+)*")
+
+
+def check_content_type(text: str) -> str:
+    """The content type, if it arrives as it was signed: servers drop blanks around a header's value, signatures take
+    many blanks for one, and few agree on what is no ASCII.
+
+    Raises: ObjectError.
+    """
+    if not _CONTENT_TYPE.fullmatch(text):
+        raise ObjectError(
+            f"{text[:80]!r} is no content type that every store signs alike. Give ASCII such as video/mp4, with single "
+            "blanks and none around it."
+        )
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,16 +196,17 @@ def explain(facts: Facts) -> Explanation:
         waits = not gates or all(gate.code in IN_LINE for gate in gates)
         line, starts_in_s = _line(facts) if job.run_after <= job.now else (None, None)
         gates = gates or [_free(facts)]
-        return Explanation(_headline(job), gates, line, starts_in_s if waits else None)
+        return Explanation(headline(job), gates, line, starts_in_s if waits else None)
     gate = _running(facts) if job.state is State.LEASED else _ended(job)
-    return Explanation(_headline(job), [gate])
+    return Explanation(headline(job), [gate])
 
 
 IN_LINE: Final = frozenset({"server_limit", "fleet_limit", "tenant_limit", "rate", "turn", "cpus", "exec_share"})
 """Gates that open by themselves as others end; through any other, no estimate sees."""
 
 
-def _headline(job: JobRow) -> str:
+def headline(job: JobRow) -> str:
+    """What a job is, in a line."""
     since = {
         State.QUEUED: f"queued {duration(_ago(job, job.created_at))}",
         State.LEASED: f"runs {duration(_ago(job, job.started_at))}",
@@ -228,7 +229,7 @@ def _holds(facts: Facts) -> Iterator[Gate]:
     if job.place != "worker":
         yield Gate("place", f"It waits for a runner: its place is {job.place}, and workers take none of these.")
         return
-    yield from (_paused(pause) for pause in facts.pauses)
+    yield from (paused(pause) for pause in facts.pauses)
     if not facts.takers:
         yield _no_taker(facts)
         return
@@ -255,7 +256,8 @@ def _not_due(job: JobRow) -> Gate:
     return Gate("not_due", f"It waits for its time: it is due at {due}.", (), sooner)
 
 
-def _paused(pause: PauseFacts) -> Gate:
+def paused(pause: PauseFacts) -> Gate:
+    """The gate of what somebody paused."""
     what = {"all": "Everything was", "tenant": f"Tenant {pause.name} was"}.get(pause.scope, f"Kind {pause.name} was")
     note = "" if pause.note is None else f": {pause.note}"
     until = "" if pause.opens_in_s is None else f", for another {duration(pause.opens_in_s)}"

@@ -36,6 +36,9 @@ STOP_MARGIN_S: Final = 1.0
 SILENCE_S: Final = 33.0
 """After two heartbeats without an answer, and a little, a link is half open: redial while the leases still hold."""
 WELCOME_S: Final = 20.0
+HURRIED_S: Final = 3.0
+"""How long a dial, and then a welcome, may take at least while a lease runs out, of which each gets a third. A replica
+that stands still takes connections and says nothing, and another one is a dial away."""
 DIAL_S: Final = 60.0
 """A dial that is not answered for so long is given up, whatever its own timeout is."""
 SLEPT_S: Final = 10.0
@@ -137,6 +140,7 @@ class Agent:
         self._heard_at = 0.0
         self._hello_at = 0.0
         self._beat_at = inf
+        self._beat_every_s: float = messages.HEARTBEAT_S
         self._beats: deque[Beat] = deque()
         self._answered: deque[str] = deque(maxlen=BEATS_REMEMBERED)
         self._outdated = False
@@ -181,7 +185,7 @@ class Agent:
         late = self._expected is not None and now > self._expected + SLEPT_S
         self._now, self._wall = now, wall
         self._stop_what_is_over()
-        if late and self.phase in (Phase.GREETING, Phase.OPEN):
+        if late and self.phase in (Phase.DIALLING, Phase.GREETING, Phase.OPEN):
             self._out.append(events.Tell("slept", "This machine was asleep, or stood still: connecting again."))
             self._redial_now("slept")
         self._handlers[type(event)](event)
@@ -225,14 +229,18 @@ class Agent:
 
     def _dial(self) -> None:
         self._link += 1
-        self.phase, self._dial_at, self._phase_by = Phase.DIALLING, None, self._now + DIAL_S
+        self.phase, self._dial_at, self._phase_by = Phase.DIALLING, None, self._now + self._patience_s(DIAL_S)
         self._out.append(events.Dial(self._link))
+
+    def _patience_s(self, whole_s: float) -> float:
+        left = [held.deadline - self._now for held in self.held.values() if held.state is State.RUNNING]
+        return min(whole_s, max(HURRIED_S, min(left) / 3)) if left else whole_s
 
     def _connected(self, event: events.Connected) -> None:
         if event.link != self._link or self.phase is not Phase.DIALLING:
             self._out.append(events.Hang(event.link, CloseCode.NORMAL, "not needed any more"))
             return
-        self.phase, self._phase_by = Phase.GREETING, self._now + WELCOME_S
+        self.phase, self._phase_by = Phase.GREETING, self._now + self._patience_s(WELCOME_S)
         self._heard_at = self._hello_at = self._now
         self._gateway_drains = False
         self._retry_after_s = 0.0
@@ -310,6 +318,8 @@ class Agent:
                 held.deadline = max(held.deadline, self._hello_at + LEASE_S)
                 if held.state is State.DONE:
                     self._say_last(held)
+        # A gateway may want to hear of its runners more often than the protocol's 15 s; never less.
+        self._beat_every_s = max(1, min(messages.HEARTBEAT_S, welcome.heartbeat_sec))
         self._beat_at = self._now
         self._say_drain()
         self._beat()
@@ -320,7 +330,7 @@ class Agent:
             return
         running = self._running()
         self._beats.append(Beat(self._now, frozenset((job.job_id, job.lease_epoch) for job in running)))
-        self._beat_at = self._now + messages.HEARTBEAT_S
+        self._beat_at = self._now + self._beat_every_s
         self._send(messages.RunnerHeartbeat(free_slots=self.free_slots, running=running))
 
     def _beat_answered(self, frame: Frame, answer: messages.GatewayHeartbeat) -> None:

@@ -15,17 +15,26 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Struct
 
-from rota.runners import records
-from rota.runners.messages import OpError
-from rota.runners.records import Depth, NewRunnerJob, RunnerJob, SessionRow, version_key
+from rota.lease import Lease
+from rota.runners import pairing, records
+from rota.runners.messages import FailureClass, OpError
+from rota.runners.records import Depth, DisabledOrg, End, NewRunnerJob, RunnerJob, SessionRow, version_key
 from rota.runners.registry import Figures, RunnerView
 
 WAIT_S_MAX: Final = 60
 """A longer wait is cut to this: many proxies end a request that is silent for longer."""
+UNTIL: Final = ("ended", "running")
+"""What a read can wait for; `running` also ends when the job has ended."""
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024 + 64 * 1024
 """As large as the frame that the arguments of an op go into."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
+NAME_MAX: Final = 200
+UNVERIFIED: Final = "verification_failed"
+"""The code of a job whose output the platform refused."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
+PublicKey = Annotated[str, Meta(max_length=200, extra_json_schema={"pattern": r"^[A-Za-z0-9_-]{43}=?$"})]
+"""The 32 bytes of an Ed25519 key in base64url. Told in the document; checked where the answer can say it in words."""
 Seconds = Annotated[int, Meta(ge=1, le=records.SESSION_S_MAX)]
 
 
@@ -137,6 +146,10 @@ class RunnerBody(Body, frozen=True):
     running: int
     draining: bool
     available: bool
+    container: str = "none"
+    fontset_version: str = ""
+    max_output_bytes: int = 0
+    runtime_image_digest: str | None = None
 
 
 class Runners(Body, frozen=True):
@@ -173,6 +186,28 @@ class Ended(Body, frozen=True):
     jobs: int
 
 
+class Verdict(Body, frozen=True):
+    """An output of the job was judged by the platform and refused: the job fails with class `runner`."""
+
+    message: Annotated[str, Meta(max_length=2000)] = ""
+
+
+class PutOrganisation(Body, frozen=True):
+    """Whether an organisation may use runners, and why it may not."""
+
+    disabled: bool
+    reason: Annotated[str, Meta(max_length=NAME_MAX)] | None = None
+
+
+class Organisation(Body, frozen=True):
+    """Whether an organisation may use runners."""
+
+    org_id: str
+    disabled: bool
+    disabled_at: datetime | None = None
+    reason: str | None = None
+
+
 class Problem(Body, frozen=True):
     """What went wrong: a code, and words."""
 
@@ -184,9 +219,33 @@ class Problem(Body, frozen=True):
 class Pair(Body, frozen=True):
     """A device's public key, with the one-time code that registers it."""
 
-    code: Annotated[str, Meta(max_length=100)]
-    public_key: Annotated[str, Meta(max_length=200)]
+    code: Annotated[str, Meta(max_length=100, extra_json_schema={"pattern": pairing.CODE_PATTERN})]
+    public_key: PublicKey
     name: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class Proof(Body, frozen=True):
+    """A device's signature, as in its hello, over `rota-runner-rotate-v1|deviceId|ts|nonce|host|publicKey`."""
+
+    device_id: Name
+    ts: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$")]
+    nonce: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{22,171}={0,2}$")]
+    sig: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{86}={0,2}$")]
+
+
+class Rotate(Body, frozen=True):
+    """A device's next public key, signed with the one that it has."""
+
+    auth: Proof
+    public_key: PublicKey
+    overlap_sec: Annotated[int, Meta(ge=0, le=pairing.OVERLAP_S_MAX)] | None = None
+
+
+class Rotated(Body, frozen=True):
+    """The device's next key is registered; the one before is good until then."""
+
+    device_id: str
+    previous_until: datetime | None = None
 
 
 class Paired(Body, frozen=True):
@@ -231,6 +290,28 @@ def job_body(job: RunnerJob) -> JobBody:
     )  # fmt: skip
 
 
+def unverified(job: RunnerJob, verdict: Verdict) -> End:
+    """How a job ends whose output was refused."""
+    return End(
+        Lease(job.id, job.epoch), "failed", verdict.message or "What was published is not what was asked for.",
+        failure_class=FailureClass.RUNNER, code=UNVERIFIED, retryable=True,
+    )  # fmt: skip
+
+
+def organisation(org_id: str, disabled: DisabledOrg | None) -> Organisation:
+    """An organisation as it is answered."""
+    if disabled is None:
+        return Organisation(org_id=org_id, disabled=False)
+    return Organisation(
+        org_id=org_id, disabled=True, disabled_at=_utc(disabled.disabled_at), reason=disabled.reason
+    )  # fmt: skip
+
+
+def rotated(device_id: str, until: datetime | None) -> Rotated:
+    """A rotated key as it is answered."""
+    return Rotated(device_id=device_id, previous_until=_maybe(until))
+
+
 def same_request(job: RunnerJob, asked: NewRunnerJob) -> bool:
     """Whether a job that has the key of a request is what the request asks for (S92)."""
     return (
@@ -257,7 +338,9 @@ def runner_bodies(
             runner_id=view.identity.runner_id, kind=view.identity.kind, org_id=view.identity.org_id,
             agent_version=view.capabilities.agent_version, job_types=view.capabilities.job_types,
             slots=view.capabilities.slots, free_slots=view.free, running=view.running, draining=view.draining,
-            available=view.available,
+            available=view.available, container=view.capabilities.container,
+            fontset_version=view.capabilities.fontset_version, max_output_bytes=view.capabilities.max_output_bytes,
+            runtime_image_digest=view.capabilities.runtime_image_digest,
         )
         for view in views
         if wanted <= set(view.capabilities.job_types)
@@ -291,12 +374,14 @@ def seek(session: SessionRow | None, *, instance: str, forwarded: bool) -> str |
         return _lost("its lease is gone")
     if session.cancel_asked:
         return _lost("its job was cancelled")
-    if session.gateway_instance == instance or forwarded:
+    if session.gateway_instance == instance:
         return _lost("its runner is not connected")
-    if session.address is None:
+    if session.address is None or forwarded:
+        # A gateway that was started anew where another one was is asked for that one's sessions: they are not lost.
+        what = "was not heard of" if session.address is None else f"is not this one, {instance}"
         return Problem(
             code="session_owner_unreachable",
-            message=f"The gateway {session.gateway_instance} that has this session was not heard of.",
+            message=f"The gateway {session.gateway_instance} that has this session {what}.",
         )
     return session.address
 

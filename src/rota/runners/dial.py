@@ -46,6 +46,11 @@ class Gateway:
         return f"{'https' if self.tls else 'http'}://{self._place}{self.path}/v1/pair"
 
     @property
+    def rotate_url(self) -> str:
+        """Where a device registers its next key."""
+        return f"{'https' if self.tls else 'http'}://{self._place}{self.path}/v1/rotate"
+
+    @property
     def shown(self) -> str:
         """The address for people, in the form in which it can be set."""
         return f"{'wss' if self.tls else 'ws'}://{self._place}{self.path}"
@@ -83,17 +88,34 @@ def parse_gateway(text: str, *, plain_allowed: bool = False) -> Gateway:
         raise _bad(text, "it may have no account, query or fragment")
     if port == 0:
         raise _bad(text, "its port is 0")
-    if not tls and not plain_allowed and not _is_here(host):
+    if not tls and not plain_allowed and not is_here(host):
         raise _bad(text, "without TLS only a gateway on this machine may be dialled")
     path = parts.path.rstrip("/").removesuffix("/v1/connect")
     return Gateway(host, port or _PORTS[tls], tls, path)
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
+    """Whether a name or an IP address means this machine.
+
+    Args:
+        host: without brackets, in lower case.
+    """
+    found = _address_of(host)
+    return found.is_loopback if found is not None else host == "localhost" or host.endswith(".localhost")
+
+
+def is_near(host: str) -> bool:
+    """Whether it means this machine or what only this machine can reach, such as the metadata of a cloud's machine."""
+    found = _address_of(host)
+    return is_here(host) or (found is not None and (found.is_link_local or found.is_unspecified))
+
+
+def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def _bad(text: str, why: str) -> SettingsError:

@@ -16,8 +16,9 @@ TAIL_CHARACTERS: Final = 16_000
 """Below what a message takes as text; the last 150 lines or so."""
 LINE_BYTES: Final = 4 * 1024
 
-_DURATION: Final = re.compile(rb"^\s*Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)", re.MULTILINE)
-_TIME: Final = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d+(?:\.\d*)?)(ms|us|s)?")
+_DURATION: Final = re.compile(rb"^\s*Duration: (\d{1,9}):(\d\d):(\d\d(?:\.\d+)?)", re.MULTILINE)
+_TIME: Final = re.compile(r"(?:(?:(\d{1,9}):)?(\d{1,9}):)?(\d{1,18}(?:\.\d*)?)(ms|us|s)?")
+"""Longer numbers are no times of anything."""
 _UNITS: Final = {"ms": 1e-3, "us": 1e-6, "s": 1.0}
 
 

@@ -19,7 +19,7 @@ from uuid import UUID
 from rota.runners import clocks, handshake, messages
 from rota.runners import gateway_events as events
 from rota.runners.gateway_events import Command, Event, Job, Lease
-from rota.runners.matching import Needs, belongs, failure_class, lacks, refuses, target_of
+from rota.runners.matching import Needs, Target, belongs, failure_class, lacks, refuses, target_of
 from rota.runners.messages import CancelReason, CloseCode, FailureClass, Frame, OfJob, Outcome
 from rota.runners.registry import Link, Live, Phase, Registry, State
 from rota.runners.session import InFlight, OpGate
@@ -30,6 +30,10 @@ HELLO_S: Final = 10.0
 ACCEPT_S: Final = 10.0
 LEASE_S: Final = 45.0
 GRACE_S: Final = 10
+AWAY_S: Final = 3.0
+"""For how long an op waits for a runner whose connection has just ended: it dials again within a second or two, and a
+balancer that is started anew must not cost sessions."""
+ENDS: Final = "this gateway ends; ask again with the same opId, the runner keeps its answer"
 DECLINED_S: Final = 60.0
 """For how long a job is not offered again to a runner that was too busy for it, or silent."""
 DECLINED_MAX: Final = 64
@@ -40,6 +44,7 @@ BEATS_MAX: Final = 4
 ENDED_MAX: Final = 4096
 """Jobs that ended here and are remembered, so that what crosses their end on its way is not answered."""
 PROGRESS_EVERY_S: Final = 1.0
+DISABLED: Final = "this organisation may not use runners now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class Gateway:
         self.registry = Registry()
         self.jobs: dict[str, Live] = {}
         self.draining: events.Drain | None = None
+        self.stopping = False
         self._keys = keys
         self._random = random
         self._sessions: dict[str, Live] = {}
@@ -83,7 +89,8 @@ class Gateway:
                 events.Heard: self._heard, events.Lost: self._lost, events.Verified: self._verified,
                 events.Refused: self._refused, events.Kept: self._kept, events.Claimed: self._claimed,
                 events.Renewed: self._renewed, events.LeaseLost: self._lease_lost, events.Demand: self._demand,
-                events.CancelJob: self._cancel_job, events.Revoked: self._revoked, events.Forbidden: self._forbidden,
+                events.CancelJob: self._cancel_job, events.JobEnded: self._job_ended,
+                events.Revoked: self._revoked, events.Forbidden: self._forbidden,
                 events.Moved: self._moved, events.OpAsked: self._op_asked, events.AskGone: self._ask_gone,
                 events.Drain: self._drain, events.Stop: self._stop, events.Tick: self._tick,
             }
@@ -191,6 +198,12 @@ class Gateway:
     def _verified(self, event: events.Verified) -> None:
         link = self._waiting(event.connection, Phase.CHECKING)
         if link is None:
+            return
+        if event.identity.runner_id in link.barred:
+            self._goodbye(link, CloseCode.UNAUTHENTICATED, "the device was revoked")
+            return
+        if event.identity.org_id in link.barred:
+            self._goodbye(link, CloseCode.FORBIDDEN, DISABLED)
             return
         link.identity = event.identity
         old = self.registry.of_runner.get(event.identity.runner_id)
@@ -498,11 +511,7 @@ class Gateway:
         live = self._of(event.lease)
         if live is None or live.link is not None:
             return  # the runner is here: the row has not caught up
-        op = live.gate.op
-        for ask in op.waiters if op is not None else ():
-            self._asks.pop(ask, None)
-            self._out.append(events.SeekOp(ask, op.op_id if op is not None else ""))
-        live.gate.op = None
+        self._seek(live)
         self._forget(live, "the session is elsewhere")
 
     def _cancel_job(self, event: events.CancelJob) -> None:
@@ -515,19 +524,34 @@ class Gateway:
         self._release_waiters(live, 409, "op_cancelled", f"the job was cancelled: {event.reason}")
         self._watch(live)
 
+    def _job_ended(self, event: events.JobEnded) -> None:
+        live = self.jobs.get(event.job_id)
+        if live is not None:
+            self._tell_and_forget(live, CancelReason.EXECUTION_ENDED, "its job has ended")
+
     def _revoked(self, event: events.Revoked) -> None:
+        self._bar(event.runner_id)
         for live in [live for live in self.jobs.values() if live.runner_id == event.runner_id]:
-            self._expire(live, "the device was revoked", CancelReason.REVOKED)
+            self._expire(live, event.reason, CancelReason.REVOKED)
         link = self.registry.of_runner.get(event.runner_id)
         if link is not None:
-            self._goodbye(link, CloseCode.UNAUTHENTICATED, "this device was revoked")
+            self._goodbye(link, CloseCode.UNAUTHENTICATED, event.reason)
 
     def _forbidden(self, event: events.Forbidden) -> None:
+        self._bar(event.org_id)
+        # Also those whose device is not connected just now; what the pool does for it is the platform's own.
+        for live in [one for one in self.jobs.values() if one.job.org_id == event.org_id]:
+            if live.job.target == Target.ORG_RUNNER:
+                self._expire(live, "the organisation is disabled", CancelReason.REVOKED)
         for link in list(self.registry.of_runner.values()):
             if link.identity is not None and link.identity.org_id == event.org_id:
-                for live in list(link.jobs.values()):
-                    self._expire(live, "the organisation is disabled", CancelReason.REVOKED)
-                self._goodbye(link, CloseCode.FORBIDDEN, "this organisation may not use runners now")
+                self._goodbye(link, CloseCode.FORBIDDEN, DISABLED)
+
+    def _bar(self, name: str) -> None:
+        """Whoever is being looked at now must not come in on what was read before."""
+        for link in self.registry.links.values():
+            if link.phase is Phase.CHECKING:
+                link.barred.add(name)
 
     def _expire(self, live: Live, reason: str, cancel: CancelReason | None = None) -> None:
         self._out.append(events.Expire(live.job.lease, reason))
@@ -546,7 +570,10 @@ class Gateway:
     def _op_asked(self, event: events.OpAsked) -> None:
         live = self._sessions.get(event.session_id)
         op_id = event.op_id or self._id()
-        if live is None or (live.link is None and live.state is not State.CANCELLING):
+        if self.stopping:
+            self._out.append(events.RefuseOp(event.ask, 504, "op_timeout", ENDS))
+            return
+        if live is None or (live.state is not State.CANCELLING and self._is_away(live)):
             self._out.append(events.SeekOp(event.ask, op_id))
             return
         if live.state is State.CANCELLING:
@@ -564,6 +591,18 @@ class Gateway:
         self._asks[event.ask] = live
         self._send_op(live)
         self._watch(live)
+
+    def _is_away(self, live: Live) -> bool:
+        return live.link is None and self._now >= live.left_at + AWAY_S
+
+    def _seek(self, live: Live) -> None:
+        """Whoever waits for the op of this session finds it elsewhere, if anywhere."""
+        op, live.gate.op = live.gate.op, None
+        if op is None:
+            return
+        for ask in op.waiters:
+            self._asks.pop(ask, None)
+            self._out.append(events.SeekOp(ask, op.op_id))
 
     def _ask_gone(self, event: events.AskGone) -> None:
         live = self._asks.pop(event.ask, None)
@@ -598,11 +637,9 @@ class Gateway:
                 self._send(link, messages.Drain(reason=event.reason, deadline_sec=event.deadline_s))
 
     def _stop(self, event: events.Stop) -> None:
-        self.draining = self.draining or events.Drain(event.reason)
+        self.draining, self.stopping = self.draining or events.Drain(event.reason), True
         for live in list(self.jobs.values()):
-            self._release_waiters(
-                live, 504, "op_timeout", "this gateway ends; ask again with the same opId, the runner keeps its answer"
-            )
+            self._release_waiters(live, 504, "op_timeout", ENDS)
         for link in list(self.registry.links.values()):
             if link.phase is not Phase.CLOSING:
                 self._goodbye(link, CloseCode.GOING_AWAY, event.reason)
@@ -640,6 +677,9 @@ class Gateway:
             self._tell_and_forget(live, CancelReason.LEASE_LOST, "its lease ran out")
         elif over is not None and live.state is State.RUNNING:
             self._expire(live, over, CancelReason.EXECUTION_ENDED)
+        elif self._is_away(live) and live.gate.op is not None and not live.gate.op.sent:
+            self._seek(live)
+            self._watch(live)
         else:
             for ask in live.gate.overdue(self._now):
                 self._asks.pop(ask, None)
@@ -695,6 +735,8 @@ class Gateway:
             times.append(live.answer_by)
         if live.state is State.RUNNING:
             times.append(live.gate.next_at())
+        if live.link is None and live.gate.op is not None and not live.gate.op.sent:
+            times.append(live.left_at + AWAY_S)
         self._timers.set(("job", live.job.lease.job_id), min(times))
 
     def _forget(self, live: Live, reason: str, *, by_runner: bool = False) -> None:
@@ -717,7 +759,7 @@ class Gateway:
         welcomed = link.phase is Phase.OPEN
         self.registry.forget(link)
         for live in link.jobs.values():
-            live.link = None
+            live.link, live.left_at = None, self._now
         link.jobs.clear()
         if welcomed and link.identity is not None:
             self._out.append(events.Seen(link.number, link.identity, None, reason))

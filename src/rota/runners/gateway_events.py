@@ -200,10 +200,20 @@ class CancelJob:
 
 
 @dataclass(frozen=True, slots=True)
+class JobEnded:
+    """Store: somebody has ended this job, such as an engine whose verifier refused its output. Without effect where the
+    job is not here, as after an end that this replica has written itself."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Revoked:
-    """Store: this runner's device was revoked: by event, and by the look of every minute at least."""
+    """Store: this runner's device was revoked, or the secret that it came with is good no more: by event, and by the
+    look of every minute at least."""
 
     runner_id: str
+    reason: str = "the device was revoked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +285,7 @@ Event = (
     | LeaseLost
     | Demand
     | CancelJob
+    | JobEnded
     | Revoked
     | Forbidden
     | Moved

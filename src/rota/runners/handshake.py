@@ -79,21 +79,24 @@ def check_hello(hello: Hello) -> Refusal | None:
     """What can be told from the hello alone: versions, and the shape of a device's proof; None if all is well."""
     if negotiate(hello.protocol_version) is None:
         return Refusal(CloseCode.UNSUPPORTED, supported())
-    if not isinstance(hello.auth, DeviceAuth):
-        return None
-    if clocks.parse(hello.auth.ts) is None:
+    return check_proof(hello.auth, "hello.auth") if isinstance(hello.auth, DeviceAuth) else None
+
+
+def check_proof(auth: DeviceAuth, where: str) -> Refusal | None:
+    """The shape of a device's proof, which stands at `where`; None if all is well."""
+    if clocks.parse(auth.ts) is None:
         return Refusal(
-            CloseCode.UNSUPPORTED, "hello.auth.ts must be an RFC 3339 time in UTC, such as 2026-01-02T03:04:05Z"
+            CloseCode.UNSUPPORTED, f"{where}.ts must be an RFC 3339 time in UTC, such as 2026-01-02T03:04:05Z"
         )
-    nonce = _decoded(hello.auth.nonce)
+    nonce = _decoded(auth.nonce)
     if nonce is None or not NONCE_BYTES_MIN <= len(nonce) <= NONCE_BYTES_MAX:
         return Refusal(
             CloseCode.UNSUPPORTED,
-            f"hello.auth.nonce must be {NONCE_BYTES_MIN} to {NONCE_BYTES_MAX} random bytes in base64url",
+            f"{where}.nonce must be {NONCE_BYTES_MIN} to {NONCE_BYTES_MAX} random bytes in base64url",
         )
-    signature = _decoded(hello.auth.sig)
+    signature = _decoded(auth.sig)
     if signature is None or len(signature) != SIGNATURE_BYTES:
-        return Refusal(CloseCode.UNSUPPORTED, f"hello.auth.sig must be {SIGNATURE_BYTES} bytes in base64url")
+        return Refusal(CloseCode.UNSUPPORTED, f"{where}.sig must be {SIGNATURE_BYTES} bytes in base64url")
     return None
 
 
@@ -120,20 +123,26 @@ def check_time(auth: DeviceAuth, *, wall: float) -> Refusal | None:
     )
 
 
-def signed_text(*, device_id: str, ts: str, nonce: str, host: str) -> bytes:
-    """What a device signs. The host keeps a hostile gateway from using a hello at another one."""
-    return f"reelbolt-runner-hello-v1|{device_id}|{ts}|{nonce}|{host}".encode()
+def signed_text(*, device_id: str, ts: str, nonce: str, host: str, next_key: str | None = None) -> bytes:
+    """What a device signs. The host keeps a hostile gateway from using a hello at another one.
+
+    `next_key`: for the request that registers this key in place of the one that signs; its text can be no hello's.
+    """
+    rest = f"{device_id}|{ts}|{nonce}|{host}"
+    text = f"reelbolt-runner-hello-v1|{rest}" if next_key is None else f"rota-runner-rotate-v1|{rest}|{next_key}"
+    return text.encode()
 
 
-def verify_device(auth: DeviceAuth, *, public_key: bytes, host: str) -> bool:
-    """Whether this key has signed this hello for this host.
+def verify_device(auth: DeviceAuth, *, public_key: bytes, host: str, next_key: str | None = None) -> bool:
+    """Whether this key has signed this hello, or this request for the next key, for this host.
 
     Args:
         auth: the proof.
         public_key: 32 bytes, as they were registered.
         host: what `dialled_host` gave.
+        next_key: as `signed_text` has it.
     """
-    text = signed_text(device_id=auth.device_id, ts=auth.ts, nonce=auth.nonce, host=host)
+    text = signed_text(device_id=auth.device_id, ts=auth.ts, nonce=auth.nonce, host=host, next_key=next_key)
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(_decoded(auth.sig) or b"", text)
     except (InvalidSignature, ValueError):
@@ -141,8 +150,10 @@ def verify_device(auth: DeviceAuth, *, public_key: bytes, host: str) -> bool:
     return True
 
 
-def sign_hello(*, private_key: bytes, device_id: str, host: str, wall: float, nonce: bytes) -> DeviceAuth:
-    """A device's proof for one hello.
+def sign_hello(
+    *, private_key: bytes, device_id: str, host: str, wall: float, nonce: bytes, next_key: str | None = None
+) -> DeviceAuth:
+    """A device's proof for one hello, or for one request for its next key.
 
     Args:
         private_key: the 32 bytes of an Ed25519 key.
@@ -150,9 +161,10 @@ def sign_hello(*, private_key: bytes, device_id: str, host: str, wall: float, no
         host: the host name of the URL that is dialled, as `dialled_host` writes it.
         wall: seconds since 1970.
         nonce: 16 random bytes or more, never used before.
+        next_key: as `signed_text` has it.
     """
     ts, word = clocks.stamp(wall), encoded(nonce)
-    text = signed_text(device_id=device_id, ts=ts, nonce=word, host=host)
+    text = signed_text(device_id=device_id, ts=ts, nonce=word, host=host, next_key=next_key)
     return DeviceAuth(
         device_id=device_id,
         ts=ts,

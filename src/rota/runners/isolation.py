@@ -1,8 +1,9 @@
 """What stands around ffmpeg on a runner: the words for it, and the command that puts it there. Pure.
 
 The argv gate is the first wall and stands alone where a system has nothing else; these are the walls behind it. Either
-bubblewrap (a namespace with the programs, their libraries and the session's folder in it), or as much as there is of a
-network namespace, Landlock and seccomp. Limits of the process stand everywhere. What a runner has, it tells.
+bubblewrap (a namespace with the programs, their libraries and the session's folder in it) with seccomp inside, or as
+much as there is of a network namespace, Landlock and seccomp. Limits of the process stand everywhere. What a runner
+has, it tells.
 
 Spec: runners, "Media session ops and argv validation".
 """
@@ -44,7 +45,7 @@ INSIDE: Final = "/session"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one process may use."""
+    """What one process may use; `memory_bytes` is what it may map."""
 
     cpu_s: int
     file_bytes: int
@@ -85,6 +86,7 @@ class Isolation:
             },
         }  # fmt: skip
         if Wall.BUBBLEWRAP in self.walls and self.bubblewrap is not None:
+            asked["seccomp"] = "inside" if Wall.SECCOMP in self.walls else None
             command = [*self._bubblewrapped(self.bubblewrap, program, folder), *argv]
         else:
             asked["netns"] = Wall.NETWORK_NAMESPACE in self.walls

@@ -134,7 +134,9 @@ class OpCode(StrEnum):
     CONTAINER_UNAVAILABLE = "container_unavailable"
     DISK_FULL = "disk_full"
     CANCELLED = "cancelled"
-    INVALID_ARGS = "invalid_args"  # ours: an argument is missing or of a wrong type, and no other word fits
+    # Ours, where no other word fits: an argument is missing or of a wrong type; a program took too much memory.
+    INVALID_ARGS = "invalid_args"
+    OUT_OF_MEMORY = "out_of_memory"
 
 
 class Part(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -420,6 +422,10 @@ class Frame:
     session_id: str | None = None
 
 
+_WRITTEN_DOWN = (Progress, Complete, Fail)
+"""What a gateway keeps of a runner's words. Results of ops go on to their engine as they came."""
+
+
 class _Envelope(Struct, frozen=True, rename="camel"):
     v: int
     type: str
@@ -461,7 +467,27 @@ def from_runner(frame: str | bytes) -> Frame | None:
 
     Raises: ProtocolError if the frame is no envelope of this version, or a field is missing or wrong.
     """
-    return _decode(frame, _FROM_RUNNER)
+    found = _decode(frame, _FROM_RUNNER)
+    if found is None or not isinstance(found.message, _WRITTEN_DOWN):
+        return found
+    if (b"\\u0000" if isinstance(frame, bytes) else "\\u0000") not in frame:  # type: ignore[operator]
+        return found
+    # A database holds no NUL: the end of a job must not be lost for one in somebody's words.
+    kind: type[Any] = type(found.message)
+    message = msgspec.convert(_without_nul(msgspec.to_builtins(found.message)), kind)
+    return Frame(found.id, message, found.job_id, found.session_id)
+
+
+def _without_nul(value: Any) -> Any:
+    match value:
+        case str():
+            return value.replace("\0", "\ufffd")
+        case dict():
+            return {_without_nul(key): _without_nul(entry) for key, entry in value.items()}
+        case list() | tuple():
+            return [_without_nul(entry) for entry in value]
+        case _:
+            return value
 
 
 def from_gateway(frame: str | bytes) -> Frame | None:

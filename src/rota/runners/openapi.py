@@ -15,6 +15,11 @@ _WAIT: Final = {
     "description": f"Whole seconds, such as 30s; more than {api.WAIT_S_MAX} are cut to that.",
 }  # fmt: skip
 
+_UNTIL: Final = {
+    "name": "until", "in": "query", "schema": {"type": "string", "enum": list(api.UNTIL)},
+    "description": "What to wait for: the end, or that a runner has accepted the job.",
+}  # fmt: skip
+
 _ORG: Final = {"name": "org", "in": "query", "schema": {"type": "string"}}
 _CAPS: Final = {
     "name": "caps", "in": "query", "schema": {"type": "string"},
@@ -26,23 +31,40 @@ def document() -> dict[str, Any]:
     """The document, as JSON values."""
     structs = (
         api.CreateJob, api.JobBody, api.RunOp, api.OpDone, api.Runners, api.Scaling, api.Staging, api.Ended,
-        api.Problem, api.Pair, api.Paired,
+        api.Problem, api.Pair, api.Paired, api.Verdict, api.PutOrganisation, api.Organisation, api.Rotate, api.Rotated,
     )  # fmt: skip
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     internal = {
         "/internal/v1/jobs": {
             "post": _route(
-                "Create a job, once for each idempotency key.", {201: "JobBody", 200: "JobBody"}, body="CreateJob"
+                "Create a job, once for each idempotency key.",
+                {201: "JobBody", 200: "JobBody", 403: "Problem"},
+                body="CreateJob",
             )
         },
         "/internal/v1/jobs/{id}": {
             "parameters": [_ID],
-            "get": _route("Read a job; wait until it has ended.", {200: "JobBody", 404: "Problem"}, query=[_WAIT]),
+            "get": _route(
+                "Read a job; wait until it has ended.", {200: "JobBody", 404: "Problem"}, query=[_WAIT, _UNTIL]
+            ),
             "delete": _route("Cancel a job.", {200: "JobBody", 202: "JobBody", 404: "Problem"}),
         },
         "/internal/v1/jobs/{id}/staging": {
             "parameters": [_ID],
             "post": _route("Take a number for a staging key.", {200: "Staging", 404: "Problem"}),
+        },
+        "/internal/v1/jobs/{id}/verdict": {
+            "parameters": [_ID],
+            "post": _route(
+                "Say that an output of the job was refused: it fails with class runner.",
+                {200: "JobBody", 404: "Problem", 409: "Problem"},
+                body="Verdict",
+            ),
+        },
+        "/internal/v1/organisations/{id}": {
+            "parameters": [_ID],
+            "get": _route("Read whether an organisation may use runners.", {200: "Organisation"}),
+            "put": _route("Disable an organisation, or enable it.", {200: "Organisation"}, body="PutOrganisation"),
         },
         "/internal/v1/executions/{id}": {
             "parameters": [_ID],
@@ -71,6 +93,14 @@ def document() -> dict[str, Any]:
                     "Register a device's key with a one-time code.",
                     {201: "Paired", 403: "Problem", 429: "Problem"},
                     body="Pair",
+                    internal=False,
+                )
+            },
+            "/v1/rotate": {
+                "post": _route(
+                    "Register a device's next key, signed with the one that it has.",
+                    {200: "Rotated", 403: "Problem", 421: "Problem", 429: "Problem"},
+                    body="Rotate",
                     internal=False,
                 )
             },

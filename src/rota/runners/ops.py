@@ -270,7 +270,7 @@ def args_of(job_type: str, op: str, args: JsonObject) -> Part:
     if known is None:
         offered = ", ".join(OPS.get(job_type, {})) or "none"
         raise ProtocolError(
-            f"A {job_type[:60]} session has no op {op[:60]}, only: {offered}.", code=OpCode.UNSUPPORTED_OP
+            f"A {job_type[:60]} session has no op {op[:60]!r}, only: {offered}.", code=OpCode.UNSUPPORTED_OP
         )
     return _read(args, known.args, f"The arguments of {op} are no good")
 

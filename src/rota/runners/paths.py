@@ -34,7 +34,8 @@ def session_path(text: str) -> str:
         text: What a caller wrote, such as `./in/0001.mp4`.
 
     Returns:
-        The path without `.` and empty components: `in/0001.mp4`.
+        The path without `.` and empty components, in Unicode's composed form, because some systems take both forms for
+        one name and some for two: `in/0001.mp4`.
 
     Raises:
         PathNotAllowed: It could mean something outside of the session; the message says why.
@@ -45,6 +46,7 @@ def session_path(text: str) -> str:
         raise PathNotAllowed(f"the path is longer than {PATH_CHARACTERS_MAX} characters")
     for character in text:
         _check_character(character)
+    text = unicodedata.normalize("NFC", text)
     if text[0] in "/~" or _ENVIRONMENT.match(text):
         raise PathNotAllowed("the path is not relative to the session")
     if text[0] == "-":

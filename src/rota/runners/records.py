@@ -293,6 +293,16 @@ class Device:
     created_at: datetime
     seen_at: datetime | None
     revoked_at: datetime | None
+    org_disabled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DisabledOrg:
+    """An organisation that may not use runners now."""
+
+    org_id: str
+    disabled_at: datetime
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ Spec: runners, "Routing and targets", "Scaling signal".
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import Final
 
 from rota.runners.gateway_events import Identity, Job
@@ -51,6 +52,7 @@ class Live:
         leased_until: when its lease is over at the latest, by this replica's clock.
         answer_by: when an offer is over, or a cancel's grace.
         progress_at: when progress was last stored.
+        left_at: when its runner's last connection here ended.
         token: the last token that was found good, and its end: most messages show the same.
     """
 
@@ -62,6 +64,7 @@ class Live:
     leased_until: float
     answer_by: float | None = None
     progress_at: float = 0.0
+    left_at: float = -inf
     token: tuple[str, int] | None = None
 
 
@@ -83,6 +86,8 @@ class Link:
     claiming: int = 0
     """Slots for which a claim is under way."""
     claim_again: bool = False
+    barred: set[str] = field(default_factory=set)
+    """Devices and organisations that were barred while its hello was looked at: what was read of them may be older."""
     jobs: dict[str, Live] = field(default_factory=dict)
     beats: deque[RunnerHeartbeat] = field(default_factory=deque)
     declined: OrderedDict[str, float] = field(default_factory=OrderedDict)

@@ -1,7 +1,9 @@
 """What an exec server and a keeper, the process that runs its commands, say to each other. Pure.
 
-A frame is four bytes of length and MessagePack. The command's stdin, stdout and stderr travel beside a `Run` as file
-descriptors. A keeper runs one command at a time, so nothing needs a number.
+A frame is four bytes of length and MessagePack. A keeper runs one command at a time, so nothing needs a number.
+
+A command whose streams are elsewhere gets them as file descriptors that travel beside its `Run`. All others read
+nothing, and what they say at first is kept by the keeper: a command that has ended by then costs one message each way.
 """
 
 import struct
@@ -16,12 +18,15 @@ FRAME_BYTES_MAX: Final = 1024 * 1024
 
 
 class Run(Struct, frozen=True, tag=True):
-    """Start this command with the three descriptors that come along. `data_bytes_max`: what each of its processes may
-    have for itself, by the system's own limit; 0: no such limit."""
+    """Start this command: with the three descriptors that come along, or, without any, with outputs of the keeper.
+
+    `data_bytes_max`: what each of its processes may have for itself, by the system's own limit; 0: no such limit.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str]
     folder: str
+    descriptors: int = 0  # how many come along: fewer arrive where the keeper has too many open
     data_bytes_max: int = 0
 
 
@@ -37,19 +42,29 @@ class Ready(Struct, frozen=True, tag=True):
     pid: int
 
 
+class Outputs(Struct, frozen=True, tag=True):
+    """The command goes on for longer: stdout and stderr come along as descriptors, after what they said so far."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+
 class Ended(Struct, frozen=True, tag=True):
     """The command and everything that it had started is gone.
 
     `status` is as from wait(2); None with an `error`: it could not be started. `peak_memory_bytes` is of its largest
-    process, 0 where that was no larger than the keeper itself, which the system counts along.
+    process, 0 where that was no larger than the keeper itself, which the system counts along. `stdout` and `stderr` are
+    all that it said, unless descriptors for them came along or were handed over by `Outputs`.
     """
 
     status: int | None
     peak_memory_bytes: int = 0
     error: str | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
 
 
-Message = Run | Stop | Ready | Ended
+Message = Run | Stop | Ready | Outputs | Ended
 
 _decoder: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -69,6 +84,8 @@ class Frames:
 
     def feed(self, data: bytes) -> list[Message]:
         """Takes bytes as they come; returns the messages that are complete."""
+        if not self._buffer and len(data) > HEAD.size and HEAD.unpack_from(data)[0] == len(data) - HEAD.size:
+            return [_decoder.decode(memoryview(data)[HEAD.size :])]  # one whole message, as nearly always
         self._buffer += data
         found: list[Message] = []
         while len(self._buffer) >= HEAD.size:

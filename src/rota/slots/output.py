@@ -10,6 +10,7 @@ STDERR_HEAD_BYTES: Final = 4 * 1024
 STDERR_TAIL_BYTES: Final = 16 * 1024
 """Where the line that says what went wrong is looked for: at the end, then at the beginning."""
 LINE_LENGTH_MAX: Final = 500
+DIGEST_OF_NOTHING: Final = hashlib.sha256().hexdigest()
 
 _TELLING: Final = re.compile(
     r"error|exception|fatal|panic|fail|cannot|can't|could not|unable|invalid|denied|refused|not found|no such|no space"
@@ -31,7 +32,7 @@ class Stdout:
         self.count = 0
         self._bytes_max = bytes_max
         self._prefix = bytearray()
-        self._hash = hashlib.sha256()
+        self._hash: hashlib._Hash | None = None  # many commands say nothing
 
     @property
     def over(self) -> bool:
@@ -42,6 +43,8 @@ class Stdout:
         """What has come; returns what of it may go on."""
         allowed = data[: max(0, self._bytes_max - self.count)] if self.count + len(data) > self._bytes_max else data
         self.count += len(data)
+        if self._hash is None:
+            self._hash = hashlib.sha256()
         self._hash.update(data)
         room = STDOUT_PREFIX_BYTES_MAX - len(self._prefix)
         if room > 0:
@@ -56,7 +59,7 @@ class Stdout:
     @property
     def digest(self) -> str:
         """SHA-256 of all of it, in hexadecimal."""
-        return self._hash.hexdigest()
+        return DIGEST_OF_NOTHING if self._hash is None else self._hash.hexdigest()
 
     def dropped(self, *, delivered: bool, streamed: bool) -> int:
         """How many bytes reached nobody.

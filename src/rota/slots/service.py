@@ -84,6 +84,13 @@ class Service:
     limits: Limits = field(default_factory=Limits)
     env: Mapping[str, Word] = field(default_factory=dict)
     env_types: Mapping[str, ArgumentType] = field(default_factory=dict)
+    _fixed: Plan | None = field(init=False, default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        words = (*self.template.words, *self.env.values())
+        if not self.template.types and not self.env_types and all(p.hole is None for word in words for p in word):
+            # Whatever it runs is known beforehand.
+            object.__setattr__(self, "_fixed", self._plan((), "", {}, None))
 
     def plan(
         self, args: Arguments, *, scratch: str, env: Mapping[str, Value] | None = None, timeout_s: float | None = None
@@ -98,13 +105,18 @@ class Service:
 
         Raises: ArgumentsError that names what does not fit.
         """
+        if self._fixed is not None and not args and not env and timeout_s is None:
+            return self._fixed
+        return self._plan(args, scratch, env or {}, timeout_s)
+
+    def _plan(self, args: Arguments, scratch: str, env: Mapping[str, Value], timeout_s: float | None) -> Plan:
         if timeout_s is not None and not timeout_s > 0:
             raise ArgumentsError(f"timeout_s is {timeout_s:g}: give more than 0 seconds, or leave it out.")
         limits = self.limits
         if timeout_s is not None and timeout_s < limits.timeout_s:
             limits = Limits(timeout_s, limits.stall_s, limits.memory_bytes_max, limits.stdout_bytes_max, limits.grace_s)
         filled = self.template.fill(args, scratch=scratch)
-        return Plan(filled.argv, self._env(env or {}, scratch), limits, filled.paths)
+        return Plan(filled.argv, self._env(env, scratch), limits, filled.paths)
 
     def _env(self, given: Mapping[str, Value], scratch: str) -> dict[str, str]:
         env = {name: fill_word(word, {SCRATCH: scratch}) for name, word in self.env.items()}

@@ -32,6 +32,8 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         monkeypatch.setattr(module, "read_fleet", nothing)
         monkeypatch.setattr(module, "examine", lambda _: list(checks))
         monkeypatch.setattr(module, "examine_fleet", lambda _: [])
+        monkeypatch.setattr(module, "read_runners", nothing)
+        monkeypatch.setattr(module, "examine_runners", lambda _: [])
         monkeypatch.setattr(terminal, "out", Console(width=width, highlight=False, markup=False, color_system=None))
         status = 0
         try:

@@ -43,9 +43,8 @@ async def test_a_reader_that_is_too_slow_ends_it() -> None:
     assert not outbox.overflowed
     outbox.put("x" * 1000)
     assert outbox.overflowed
-    peer.reads.set()
-    await asyncio.wait_for(writing, 30)
-    assert peer.got == ["x"]
+    await asyncio.wait_for(writing, 30)  # it does not wait for the reader
+    assert peer.got == []
 
 
 async def test_a_frame_that_cannot_be_written_for_long_ends_it() -> None:
@@ -74,3 +73,35 @@ async def test_what_was_written_makes_room() -> None:
     await asyncio.wait_for(writing, 30)
     assert not outbox.overflowed
     assert len(peer.got) == 100
+
+
+async def test_what_can_be_written_at_once_is_and_never_before_what_waits() -> None:
+    peer, able = Peer(), True
+
+    def at_once(frame: str) -> bool:
+        if able:
+            peer.got.append(frame)
+        return able
+
+    outbox = Outbox(peer.send, lambda: peer.now, at_once=at_once)
+    writing = asyncio.create_task(outbox.run())
+    for frame in ("a", "b", "c"):
+        outbox.put(frame)
+    assert peer.got == ["a", "b", "c"]
+    able = False
+    outbox.put("d")
+    assert peer.got == ["a", "b", "c"]
+    able = True
+    outbox.put("e")
+    assert peer.got == ["a", "b", "c", "d", "e"]
+    peer.reads.clear()
+    able = False
+    outbox.put("f")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    able = True  # the writer has it in hand: what comes after it waits
+    outbox.put("g")
+    peer.reads.set()
+    outbox.close()
+    await asyncio.wait_for(writing, 30)
+    assert peer.got == ["a", "b", "c", "d", "e", "f", "g"]

@@ -58,10 +58,10 @@ def test_keys_that_are_none(key: str) -> None:
 def test_staging_keys() -> None:
     staged = staging_key(NO_JOB, 7)
     assert staged == f"{staging_prefix(NO_JOB)}7" == "runner-staging/00000000-0000-0000-0000-000000000001/7"
-    assert verifying_key(staged) == "runner-verifying/00000000-0000-0000-0000-000000000001/7"
+    assert verifying_key(staged, "a") == "runner-verifying/00000000-0000-0000-0000-000000000001/7/a"
     for key in ("project/x/7", "runner-staging/7", "runner-staging/a/b/c"):
         with pytest.raises(ObjectError):
-            verifying_key(key)
+            verifying_key(key, "a")
 
 
 def test_a_signer_does_not_show_its_secret() -> None:

@@ -278,6 +278,14 @@ def test_a_machine_that_slept_dials_at_once_and_stops_what_is_over() -> None:
     assert len(of(events.EndSession, bench(events.Tick()))) == 1
 
 
+@pytest.mark.parametrize(("told_s", "every_s"), [(15, 15), (5, 5), (60, 15), (0, 1)])
+def test_heartbeats_come_as_often_as_the_gateway_wants_and_at_least_every_15_s(told_s: int, every_s: int) -> None:
+    bench = Bench()
+    bench.connect(heartbeat_sec=told_s)
+    beats = [m for m in sent(bench.wait(30, answers=True)) if isinstance(m, messages.RunnerHeartbeat)]
+    assert len(beats) == 30 // every_s
+
+
 def test_silence_is_a_half_open_link() -> None:
     bench = connected()
     said = bench.wait(33)
@@ -302,14 +310,51 @@ def test_it_redials_for_ever_with_jitter_under_a_cap() -> None:
     assert min(waits[10:]) < 5 < max(waits[10:])
 
 
-@pytest.mark.parametrize("code", [4400, 4401, 4403, 4409])
-def test_a_refusal_that_only_a_person_can_lift_waits_longer(code: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "waits"),
+    [
+        *((code, (0, 1)) for code in (1000, 1001, 1006, 1009, 1012, 4408, 4429, 4999)),
+        *((code, (15, 45)) for code in (4400, 4401, 4403, 4409)),
+    ],
+)
+def test_how_soon_it_dials_again_depends_on_why_it_was_closed(code: int, waits: tuple[int, int]) -> None:
+    """It never ends by itself. What only a person can lift is told as urgent, and tried less often."""
+    for seed in range(20):
+        bench = connected()
+        bench.core._random.seed(seed)
+        said = bench(events.Dropped(bench.link, code, "why"))
+        (told,) = of(events.Tell, said)
+        assert told.urgent == (waits[0] > 0) and "why" in told.text
+        at = bench.core.next_at()
+        assert at is not None
+        assert waits[0] <= at - bench.now <= waits[1]
+        assert of(events.Dial, bench.wait(waits[1])) == [events.Dial(bench.link)]
+
+
+def test_a_gateway_that_says_nothing_is_given_up_sooner_while_a_lease_runs_out() -> None:
     bench = connected()
-    said = bench(events.Dropped(bench.link, code, "superseded"))
-    assert of(events.Tell, said)[0].urgent
-    at = bench.core.next_at()
-    assert at is not None
-    assert at - bench.now >= 15
+    bench(events.Dropped(bench.link, 1006, ""))
+    bench.wait(1)
+    bench(events.Connected(bench.link))
+    assert of(events.Hang, bench.wait(19.9)) == []
+    assert [hang.at_once for hang in of(events.Hang, bench.wait(0.2))] == [True]
+    bench = at_work()
+    bench.wait(0.1, answers=True)
+    bench(events.Dropped(bench.link, 1006, ""))
+    for dials in range(1, 4):
+        while bench.core.phase is not Phase.DIALLING:
+            bench.wait(0.1)
+        assert bench.core.held[JOB].deadline > bench.now, f"dial {dials} is within the lease"
+        bench.wait(10)  # and nobody answers
+
+
+def test_a_machine_that_slept_while_it_dialled_dials_anew() -> None:
+    bench = Bench()
+    bench(events.Start())
+    bench.now += 600
+    said = bench(events.Tick())
+    assert [hang.link for hang in of(events.Hang, said)] == [1]
+    assert of(events.Dial, said) == [events.Dial(2)]
 
 
 def test_a_gateway_that_is_busy_says_how_long_to_wait() -> None:

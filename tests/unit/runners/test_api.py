@@ -45,7 +45,8 @@ def test_s96_waits_are_whole_seconds_and_clamped(text: str | None, wait: int | N
         (session(held=False, gateway_instance="other"), False, "session_lost"),
         (session(cancel_asked=True, gateway_instance="other"), False, "session_lost"),
         (session(), False, "session_lost"),
-        (session(gateway_instance="other"), True, "session_lost"),
+        (session(), True, "session_lost"),
+        (session(gateway_instance="other"), True, "session_owner_unreachable"),
         (session(gateway_instance="other", address=None), False, "session_owner_unreachable"),
     ],
 )

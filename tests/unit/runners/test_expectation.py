@@ -19,7 +19,7 @@ PROBED = {
     "expected",
     [
         Media(), Media(duration_s=10), Media(duration_s=10.5, tolerance_s=0.5), Media(video="h264", audio="aac"),
-        Media(video=True, audio=True), Media(width=1280, height=720), Media(format="mp4"),
+        Media(video=True, audio=True), Media(width=1280, height=720), Media(format="mp4"), Media(streams=2),
     ],
 )  # fmt: skip
 def test_what_fits(expected: Media) -> None:
@@ -32,6 +32,7 @@ def test_what_fits(expected: Media) -> None:
         (Media(duration_s=9), "10.04 s"), (Media(duration_s=10.6), "not 10.6 s"), (Media(video="hevc"), "h264"),
         (Media(video=False), "a stream of video"), (Media(audio=False), "a stream of audio"),
         (Media(width=1281), "1280"), (Media(height=1), "720"), (Media(format="webm"), "mov"),
+        (Media(streams=1), "2 streams"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(expected: Media, word: str) -> None:
@@ -49,3 +50,21 @@ def test_what_does_not_fit_is_named(expected: Media, word: str) -> None:
 def test_ffprobe_is_not_trusted_either(probed: dict[str, Any]) -> None:
     wrong = mismatch(Media(duration_s=10, video="h264", width=1280), probed)
     assert wrong is not None and wrong.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("streams", "wrong"),
+    [
+        ([("0.000000", "10.0"), ("0.0", "4.0")], None), ([("1.4", "10.0"), ("1.45", "9.9")], None),
+        ([(None, None), ("N/A", "10.1")], None), ([(None, None)], None),
+        ([("0.0", "0.04")], "0.04 s"), ([("0.0", "0.1"), ("0.0", "0.2")], "0.2 s"), ([("0.0", "nan")], "nan"),
+        ([("0.0", "30.0")], "30 s"),
+    ],
+)  # fmt: skip
+def test_a_container_does_not_say_how_long_its_streams_last(
+    streams: list[tuple[str | None, str | None]], wrong: str | None
+) -> None:
+    told = [{"codec_type": "video", "start_time": start, "duration": length} for start, length in streams]
+    probed = {"format": {"duration": "10.0"}, "streams": told}
+    found = mismatch(Media(duration_s=10), probed)
+    assert found is None if wrong is None else wrong in str(found)

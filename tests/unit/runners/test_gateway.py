@@ -9,7 +9,7 @@ import pytest
 
 from rota.runners import gateway_events as events
 from rota.runners import messages
-from rota.runners.gateway import Gateway, Rules
+from rota.runners.gateway import AWAY_S, Gateway, Rules
 from rota.runners.gateway_events import Identity, Job, Lease
 from rota.runners.matching import Needs
 from rota.runners.messages import Frame, Held, Limits, OpError, Requires
@@ -223,7 +223,47 @@ def test_a_disabled_organisation_is_closed_with_4403() -> None:
     desk = Desk()
     desk.connect(1, identity=DESKTOP)
     desk.connect(2, identity=POOL)
+    desk.deal(at=2)
     assert [(c.connection, int(c.code)) for c in of(events.Close, desk(events.Forbidden("org-1")))] == [(1, 4403)]
+    assert JOB in desk.core.jobs, "what the pool does for it was begun when it was allowed"
+
+
+def test_a_disabled_organisation_loses_also_what_its_devices_will_come_back_for() -> None:
+    desk = Desk()
+    desk.connect(identity=DESKTOP)
+    desk.run(job_of(target="OrgRunner"))
+    desk(events.Lost(1))
+    said = desk(events.Forbidden("org-1"))
+    assert said == [events.Expire(Lease(JOB, 1), "the organisation is disabled")] and not desk.core.jobs
+
+
+@pytest.mark.parametrize(("event", "code"), [(events.Revoked("device-1"), 4401), (events.Forbidden("org-1"), 4403)])
+def test_who_is_barred_while_its_hello_is_looked_at_does_not_come_in(event: Any, code: int) -> None:
+    desk = Desk()
+    desk.hello()
+    assert desk(event) == []
+    said = desk(events.Verified(1, DESKTOP))  # by what was read before
+    assert closes(said) == [code] and [type(m) for m in messages_of(said)] == [messages.Bye]
+    # A hello that begins after it is looked at anew, and rests on what is read then.
+    assert [type(m) for m in messages_of(desk.connect(2, identity=DESKTOP))] == [messages.Welcome]
+
+
+def test_a_worker_whose_secret_was_replaced_is_told_so() -> None:
+    desk = Desk()
+    desk.connect()
+    said = desk(events.Revoked("worker-1", "the pool's secret was replaced"))
+    assert closes(said) == [4401] and messages_of(said)[0].reason == "the pool's secret was replaced"
+
+
+def test_a_job_that_somebody_else_has_ended_is_stopped_and_its_op_released() -> None:
+    desk = Desk()
+    desk.connect()
+    desk.run()
+    desk(events.OpAsked(7, SESSION[:-2] + "a1", "op-1", "stat", {}, None))
+    said = desk(events.JobEnded(JOB))
+    assert [m.reason for m in messages_of(said)] == ["execution_ended"]
+    assert [(one.ask, one.status, one.code) for one in of(events.RefuseOp, said)] == [(7, 410, "session_lost")]
+    assert not desk.core.jobs and desk(events.JobEnded(JOB)) == []
 
 
 # Dealing
@@ -443,7 +483,36 @@ def test_an_op_of_a_session_that_is_not_here_is_sought() -> None:
     desk.connect()
     desk.run()
     desk(events.Lost(1))
+    desk.now += AWAY_S
     assert desk.ask(2) == [events.SeekOp(2, "op-1")], "its runner may be elsewhere"
+
+
+def test_an_op_waits_a_moment_for_a_runner_whose_connection_broke() -> None:
+    desk = Desk()
+    desk.connect()
+    desk.run()
+    desk(events.Lost(1))
+    desk.now += 1
+    assert desk.ask() == [], "it dials again"
+    assert desk.wait(AWAY_S - 1.1) == []
+    assert desk.wait(0.2) == [events.SeekOp(1, "op-1")], "it did not come back here"
+    assert desk.ask(2, "op-2") == [events.SeekOp(2, "op-2")]
+
+
+def test_an_op_that_waited_for_its_runner_is_sent_when_it_is_back() -> None:
+    desk = Desk()
+    desk.connect()
+    proof = desk.run()
+    desk(events.Lost(1))
+    assert desk.ask() == []
+    desk.connect(2, running=(Held(job_id=JOB, lease_epoch=1),))
+    said = messages_of(desk(events.Kept(2, (job_of(accepted=True),))))
+    assert [type(message).__name__ for message in said] == ["Welcome", "OpRequest"]
+    assert desk.wait(AWAY_S) == [], "it is not sought any more"
+    said = desk.hear(
+        messages.OpResponse(op_id="op-1", ok=True, result={}, **proof), job_id=JOB, session_id=SESSION[:-2] + "a1", at=2
+    )
+    assert said == [events.AnswerOp(1, "op-1", {}, None)]
 
 
 def test_what_waits_for_a_session_that_moved_is_sought_anew() -> None:
@@ -586,6 +655,8 @@ def test_a_replica_that_ends_says_goodbye_and_keeps_the_leases() -> None:
     assert closes(said) == [1001]
     assert of(events.Expire, said) == []
     assert [(c.status, c.code) for c in of(events.RefuseOp, said)] == [(504, "op_timeout")]
+    (refused,) = desk.ask(2)
+    assert (refused.status, refused.code) == (504, "op_timeout"), "and not 410: the session is not lost"
 
 
 def test_figures_tell_what_could_take_work() -> None:

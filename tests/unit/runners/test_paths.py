@@ -23,6 +23,9 @@ from rota.runners.paths import session_path
         ("Wait… what.mp4", "Wait… what.mp4"),
         ("100%.mp4", "100%.mp4"),
         (" x", " x"),
+        ("cafe\u0301.mp4", "caf\u00e9.mp4"),
+        ("caf\u00e9.mp4", "caf\u00e9.mp4"),
+        ("\u212b/\u2126", "\u00c5/\u03a9"),
     ],
 )
 def test_a_path_has_one_spelling(given: str, spelt: str) -> None:

@@ -18,12 +18,14 @@ from typing import BinaryIO, Final, TypeVar
 from urllib.parse import quote, unquote
 
 from rota.errors import ObjectError, ObjectNotFound
-from rota.objects.keys import check_key
-from rota.objects.signing import EXPIRES_S_MAX, Grant, signed_url
-from rota.objects.store import CONTENT_TYPE, GET_S, PUT_S, Head
+from rota.objects.keys import STAGING, VERIFYING, check_key
+from rota.objects.signing import Grant, signed_url
+from rota.objects.store import CONTENT_TYPE, GET_S, PUT_S, Head, check_content_type, check_expires_s
 
 CHUNK_BYTES: Final = 1024 * 1024
 SECRET_BYTES: Final = 32
+LEFT_S: Final = 24 * 3600
+"""After so long no upload goes on, and no output waits to be judged; as the lifecycle rule that a bucket is given."""
 T = TypeVar("T")
 
 TYPE: Final = "+type"
@@ -47,6 +49,8 @@ class FolderStore:
         self._incoming = folder / "incoming"
         for path in (folder, self._objects, self._incoming):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (self._incoming, *(self._objects / f"{name}+" for name in (STAGING, VERIFYING))):
+            _remove_left(path, clock())
         self._base_url = base_url.rstrip("/")
         self.secret: Final = secret if secret is not None else _kept_secret(folder / "secret")
         self.clock: Final = clock
@@ -57,12 +61,12 @@ class FolderStore:
 
     async def mint_put(self, key: str, *, content_type: str = CONTENT_TYPE, expires_s: int = PUT_S) -> str:
         """See `ObjectStore`."""
-        return self._minted("PUT", key, expires_s, content_type)
+        return self._minted("PUT", key, expires_s, check_content_type(content_type))
 
     async def head(self, key: str) -> Head | None:
         """See `ObjectStore`."""
         path = self._path(key)
-        return await asyncio.to_thread(_head, path)
+        return await _in_thread(lambda: _head(path))
 
     async def keys(self, prefix: str) -> AsyncIterator[str]:
         """See `ObjectStore`."""
@@ -107,21 +111,32 @@ class FolderStore:
         Raises: ObjectNotFound.
         """
         path = self._path(key)
-        try:
-            return await asyncio.to_thread(path.open, "rb")
-        except (FileNotFoundError, NotADirectoryError):
-            raise ObjectNotFound(f"There is no object {key!r}.") from None
+
+        def opened() -> BinaryIO:
+            try:
+                return path.open("rb")
+            except (FileNotFoundError, NotADirectoryError):
+                raise ObjectNotFound(f"There is no object {key!r}.") from None
+
+        return await _in_thread(opened)
 
     async def write(self, key: str, content: bytes | AsyncIterable[bytes], *, content_type: str = CONTENT_TYPE) -> None:
         """See `ObjectStore`."""
+        check_content_type(content_type)
         path, part = self._path(key), self._part()
         try:
-            with await _in_thread(lambda: part.open("xb")) as file:
+            file = await _in_thread(lambda: part.open("xb"))
+            try:
                 if isinstance(content, bytes):
                     await _in_thread(lambda: file.write(content))
                 else:
                     async for chunk in content:
                         await _in_thread(lambda data=chunk: file.write(data))  # type: ignore[misc]
+                await _in_thread(file.flush)
+            finally:
+                # What could not be written before is tried again here, and was told already.
+                with contextlib.suppress(OSError):
+                    file.close()
             await _in_thread(lambda: _place(part, path, content_type))
         finally:
             part.unlink(missing_ok=True)
@@ -130,9 +145,7 @@ class FolderStore:
         """There is nothing to let go of."""
 
     def _minted(self, method: str, key: str, expires_s: int, content_type: str) -> str:
-        if not 1 <= expires_s <= EXPIRES_S_MAX:
-            raise ObjectError(f"A URL is good for 1 to {EXPIRES_S_MAX:,} seconds, not {expires_s:,}.")
-        grant = Grant(method, check_key(key), int(self.clock()), expires_s, content_type)
+        grant = Grant(method, check_key(key), int(self.clock()), check_expires_s(expires_s), content_type)
         return signed_url(self._base_url, self.secret, grant)
 
     def _path(self, key: str) -> Path:
@@ -160,6 +173,17 @@ async def _in_thread(work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
     except OSError as error:
         raise ObjectError(f"The folder of objects cannot be used: {error.strerror}.") from None
+
+
+def _remove_left(folder: Path, now: float) -> None:
+    """Removes what nobody waits for any more: uploads to a server that was killed, and those that came when the job
+    was over."""
+    for within, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                path = Path(within, name)
+                if path.stat().st_mtime < now - LEFT_S:
+                    path.unlink()
 
 
 def _head(path: Path) -> Head | None:

@@ -6,6 +6,7 @@ here.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import BinaryIO, Final
 from xml.sax.saxutils import escape
@@ -22,6 +23,11 @@ from rota.objects.store import CONTENT_TYPE
 
 UPLOAD_BYTES_MAX: Final = 5 * 1024**3
 """What S3 takes in one PUT."""
+STALL_S: Final = 120.0
+REST_BYTES_MAX: Final = 8 * 1024 * 1024
+REST_S_MAX: Final = 5.0
+"""How much of an upload that is refused is read, and for how long: who is still sending when the connection is closed
+may never see the answer."""
 
 
 class FolderServer:
@@ -30,11 +36,15 @@ class FolderServer:
     Args:
         store: whose URLs are served.
         upload_bytes_max: a larger upload is refused.
+        stall_s: an upload of which nothing comes for so long is given up.
     """
 
-    def __init__(self, store: FolderStore, *, upload_bytes_max: int = UPLOAD_BYTES_MAX) -> None:
+    def __init__(
+        self, store: FolderStore, *, upload_bytes_max: int = UPLOAD_BYTES_MAX, stall_s: float = STALL_S
+    ) -> None:
         self._store = store
         self._upload_bytes_max = upload_bytes_max
+        self._stall_s = stall_s
 
     def app(self) -> Starlette:
         """The ASGI app; keys stand right below where it is mounted."""
@@ -46,8 +56,12 @@ class FolderServer:
             store.secret, method=request.method, key=key, query=request.query_params,
             content_type=request.headers.get("content-type"), now=store.clock(),
         )  # fmt: skip
-        if no is not None:
-            return _error(403, no.code, no.message)
+        answer = _error(403, no.code, no.message) if no is not None else await self._answer(request, key)
+        if request.method == "PUT" and answer.status_code not in (200, 408):
+            await _read_the_rest(request)
+        return answer
+
+    async def _answer(self, request: Request, key: str) -> Response:
         try:
             return await (self._put(request, key) if request.method == "PUT" else self._get(key))
         except ObjectNotFound as error:
@@ -76,10 +90,33 @@ class FolderServer:
             return _error(413, "EntityTooLarge", f"An object may have {self._upload_bytes_max:,} bytes.")
         try:
             kind = request.headers.get("content-type", CONTENT_TYPE)
-            await self._store.write(key, request.stream(), content_type=kind)
+            await self._store.write(key, _while_it_comes(request.stream(), self._stall_s), content_type=kind)
+        except TimeoutError:
+            return _error(408, "RequestTimeout", "The upload stood still, and nothing of it was kept.")
         except ClientDisconnect:
             return _error(400, "IncompleteBody", "The upload broke off, and nothing of it was kept.")
         return Response(status_code=200)
+
+
+async def _read_the_rest(request: Request) -> None:
+    count = 0
+    # Starlette says RuntimeError of a stream that was read to its end.
+    with contextlib.suppress(ClientDisconnect, TimeoutError, RuntimeError):
+        async with asyncio.timeout(REST_S_MAX):
+            async for chunk in request.stream():
+                count += len(chunk)
+                if count > REST_BYTES_MAX:
+                    return
+
+
+async def _while_it_comes(pieces: AsyncIterator[bytes], stall_s: float) -> AsyncIterator[bytes]:
+    while True:
+        try:
+            async with asyncio.timeout(stall_s):
+                piece = await anext(pieces)
+        except StopAsyncIteration:
+            return
+        yield piece
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:

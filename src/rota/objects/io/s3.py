@@ -16,7 +16,7 @@ from rota.errors import ObjectError, ObjectNotFound
 from rota.io.log import redact
 from rota.objects.keys import check_key
 from rota.objects.sigv4 import Signer, presign_put
-from rota.objects.store import CONTENT_TYPE, GET_S, PUT_S, Head
+from rota.objects.store import CONTENT_TYPE, GET_S, PUT_S, Head, check_content_type, check_expires_s
 
 CHUNK_BYTES: Final = 1024 * 1024
 
@@ -53,12 +53,18 @@ class S3ObjectStore:
 
     async def mint_get(self, key: str, *, expires_s: int = GET_S) -> str:
         """See `ObjectStore`."""
-        return await obstore.sign_async(self._outer, "GET", check_key(key), timedelta(seconds=expires_s))
+        return await obstore.sign_async(
+            self._outer, "GET", check_key(key), timedelta(seconds=check_expires_s(expires_s))
+        )
 
     async def mint_put(self, key: str, *, content_type: str = CONTENT_TYPE, expires_s: int = PUT_S) -> str:
         """See `ObjectStore`."""
         return presign_put(
-            self._signer, check_key(key), content_type=content_type, expires_s=expires_s, now=datetime.now(UTC)
+            self._signer,
+            check_key(key),
+            content_type=check_content_type(content_type),
+            expires_s=check_expires_s(expires_s),
+            now=datetime.now(UTC),
         )
 
     async def head(self, key: str) -> Head | None:
@@ -118,7 +124,10 @@ class S3ObjectStore:
         """See `ObjectStore`."""
         try:
             await obstore.put_async(
-                self._store, check_key(key), _pieces(content), attributes={"Content-Type": content_type}
+                self._store,
+                check_key(key),
+                _pieces(content),
+                attributes={"Content-Type": check_content_type(content_type)},
             )
         except Exception as error:
             raise _wrong(error) from None

@@ -61,9 +61,10 @@ T = TypeVar("T")
 class Host:
     """What a handler's context speaks to, in a child."""
 
-    def __init__(self, wire: socket.socket, stopping: threading.Event) -> None:
+    def __init__(self, wire: socket.socket, stopping: threading.Event, guard: "_Guard") -> None:
         self._wire = wire
         self._stopping = stopping
+        self._guard = guard
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._log: JobLog | None = None
@@ -123,7 +124,9 @@ class Host:
         )  # fmt: skip
 
     def told_to_stop(self) -> bool:
-        """Whether the worker wants the job to end."""
+        """Whether the worker wants the job to end. Where its lease is over this process ends here: one that stood still
+        may come here before its guard does."""
+        self._guard.look()
         self.told = self.told or self._stopping.is_set()
         return self.told
 
@@ -197,7 +200,7 @@ def main(fd: int, parent: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     wire = socket.socket(fileno=fd)
     stopping, orders, guard = threading.Event(), _Orders(), _Guard()
-    host = Host(wire, stopping)
+    host = Host(wire, stopping, guard)
     threading.Thread(target=_read, args=(wire, stopping, host, orders, guard), name="rota-orders", daemon=True).start()
     threading.Thread(target=guard.run, name="rota-guard", daemon=True).start()
     host.send(Ready())
@@ -249,6 +252,12 @@ class _Guard:
         with self._condition:
             if self._deadline is not None:
                 self._deadline = deadline
+
+    def look(self) -> None:
+        """Ends this process if the lease of the job that runs is over."""
+        deadline = self._deadline
+        if deadline is not None and lease_clock() >= deadline:
+            kill_own_tree()
 
     def run(self) -> None:
         with self._condition:

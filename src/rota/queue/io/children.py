@@ -6,9 +6,11 @@ A child is a process group of its own.
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from rota.io.kill import kill_tree
@@ -92,6 +94,12 @@ class Child:
         self._unsent.clear()
         self._writing = None
 
+    def hold(self) -> None:
+        """Makes the child stand still, until it is killed; from any thread."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGSTOP)
+
     def kill(self) -> None:
         """Kills the child and everything that it started; safe to repeat."""
         if self._process.returncode is None:
@@ -168,6 +176,12 @@ class Children:
             await self._discard(child)
             raise
         return child
+
+
+def kill_all(children: Iterable[Child]) -> None:
+    """Kills children, and everything that they started."""
+    for child in children:
+        child.kill()
 
 
 def _begin() -> Begin:

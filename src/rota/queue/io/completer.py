@@ -92,10 +92,6 @@ class Completer:
         self._idle.clear()
         self._news.set()
 
-    def unwritten(self) -> list[Write]:
-        """A copy of the ends that no statement has taken up yet; for a process that is about to end."""
-        return [*self._pending, *self._singles]
-
     async def run(self) -> None:
         """Writes until cancelled."""
         while True:

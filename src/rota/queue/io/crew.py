@@ -3,10 +3,11 @@
 Every job's handler is called by a task of the line. A task takes the next job when one ends; only a job that waits for
 something brings another task into being, so a thousand jobs that never wait share one task.
 
-All methods are called from the event loop's thread, but for `is_stuck` and `last_words`, which the heart calls.
+All methods are called from the event loop's thread, but for those that the heart calls.
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from rota.queue import dispatcher
 from rota.queue.child_messages import Ended
 from rota.queue.handler import Handler
 from rota.queue.history import TryEnd
-from rota.queue.io.children import ChildDied, Children
+from rota.queue.io.children import ChildDied, Children, kill_all
 from rota.queue.io.completer import Write
 from rota.queue.io.context import Yielded
 from rota.queue.io.heart import FENCE_WAIT_S, Last
@@ -161,17 +162,10 @@ class Crew:
 
     def cancel(self, job_id: JobId) -> None:
         """Stops a job that somebody cancelled: told once, it has the grace to end by itself. Safe to repeat."""
+        self.note_cancel(job_id)
         running = self._running.get(job_id)
-        if running is None or running.cancel_asked:
-            return
-        running.cancel_asked = True
-        running.kill_after_s = self._cancel_grace_s
-        handler = running.handler
-        in_thread = not handler.is_async and handler.kind.isolation != "process"
-        # Nothing stops a thread but the end of its process, and for that its lease is time enough.
-        ends_at = running.held.deadline if in_thread else lease_clock() + self._cancel_grace_s + KILL_GRACE_S
-        self._leases.cancelled(job_id, ends_at=ends_at)
-        running.stop()
+        if running is not None and running.stop_seen_at is None:
+            running.stop()
 
     def full(self, free: Collection[str]) -> list[Full]:
         """The kinds that run and are not among those with a free slot, with the least urgent job of each."""
@@ -197,6 +191,16 @@ class Crew:
 
     # For the heart
 
+    def note_cancel(self, job_id: JobId) -> None:
+        """Notes that somebody cancelled a job, so that its time runs also while the event loop is blocked. Nothing
+        stops a thread but the end of its process, and it has the same grace. Safe to repeat."""
+        running = self._running.get(job_id)
+        if running is None or running.cancel_asked:
+            return
+        running.kill_after_s = self._cancel_grace_s
+        running.cancel_asked = True
+        self._leases.cancelled(job_id, ends_at=lease_clock() + self._cancel_grace_s + KILL_GRACE_S)
+
     def is_stuck(self, lease: Lease, *, since: float) -> bool:
         """Whether a job that was told to stop, first at `since`, runs in a way that only ending the process ends."""
         running = self._running.get(lease.job_id)
@@ -209,26 +213,41 @@ class Crew:
         return lease_clock() - seen > LOOP_BLOCKED_S
 
     def last_words(self, stuck: Lease) -> Last:
-        """What to write before this process ends because of that job."""
-        last = Last([], [])
-        running = self._running.get(stuck.job_id)
-        if running is not None and not running.in_thread and self._leases.stepping is not None:
+        """What to write before this process ends because of that job. No job takes another step after this, in child
+        processes neither: they would go on under jobs that are given back."""
+        # First who runs: whoever finds its lease abandoned ends without a word.
+        everybody = list(self._running.values())
+        self._leases.abandon()
+        children = [child for running in everybody if (child := running.child) is not None]
+        for child in children:
+            child.hold()
+        # A tree takes a while to be killed, and what it started would outlive this process.
+        killing = threading.Thread(target=kill_all, args=(children,), name="rota-kill", daemon=True)
+        killing.start()
+        last = Last([], [], killing)
+        named = self._running.get(stuck.job_id)
+        if named is not None and not named.in_thread and self._leases.stepping is not None:
             # The event loop is blocked, and not by the job whose lease happens to end first.
             stuck = self._leases.stepping
-        for running in list(self._running.values()):
+        for running in everybody:
             job = running.job
             if job.lease == stuck and running.cancel_asked:
                 last.finishes.append(Finish(job.lease, Outcome.CANCELLED, how=TryEnd.FENCED))
             elif job.lease == stuck:
-                finish = dispatcher.could_not_stop(
-                    job, kind=running.handler.kind, random=self._random, gone_in_s=FENCE_WAIT_S
+                kind = running.handler.kind
+                last.finishes.append(
+                    dispatcher.could_not_stop(job, kind=kind, random=self._random, gone_in_s=FENCE_WAIT_S)
                 )
-                last.finishes.append(finish)
-                if self._metering is not None:
-                    self._metering.fenced(job.kind, failed=finish.outcome is Outcome.FAILED)
             else:
                 last.releases.append(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
+            if job.lease == stuck and self._metering is not None:
+                self._metering.fenced(job.kind)
         return last
+
+    def kind_of(self, job_id: JobId) -> str | None:
+        """The kind of a job that runs here."""
+        running = self._running.get(job_id)
+        return None if running is None else running.job.kind
 
     # Running
 
@@ -263,6 +282,7 @@ class Crew:
         write: Write | None = None
         try:
             write = await self._outcome_whatever(running)
+            self._surroundings.end_if_forked()
             if running.written is not None:
                 write = await self._unless_ended(running, running.written, write)
             if write is not None:
@@ -400,6 +420,9 @@ class Crew:
         return dispatcher.settle_child(job, kind=kind, ended=ended, random=self._random)
 
     def _stopped(self, running: Running) -> Write | None:
+        if self._leases.book.abandoned:
+            # The heart has given it back, and writes alone.
+            return None
         if self._metering is not None and running.loss is Loss.STALLED:
             self._metering.meters.stalled(running.job.kind, how="killed" if running.killed else "stopped")
         return dispatcher.stopped(

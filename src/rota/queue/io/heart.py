@@ -1,8 +1,9 @@
 """The heart of a worker: a thread of its own that renews leases and sees that no job outlives its lease.
 
 It shares nothing with the handlers but a lock, so neither a blocked event loop nor a busy thread can starve it (I4).
-Whom it cannot stop in any other way it stops by ending the process (I2): first it gives back what else the process
-runs, to be taken up a moment after the process is gone.
+Whom it cannot stop in any other way it stops by ending the process (I2): first no job of the process takes another
+step, then it gives back what else the process runs, to be taken up a moment after the process is gone. It also asks
+which jobs somebody cancelled where the event loop, which usually does, has not asked for long.
 
 The rules are those of `rota.lease.LeaseBook`; this file only watches the clock, speaks to the database and shouts.
 """
@@ -11,20 +12,20 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
 from rota.errors import RotaError
-from rota.ids import JobId
+from rota.ids import Holder, JobId
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
 from rota.lease import Lease, Loss, Renewal
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.store import Store
-from rota.queue.job import Finish, Release
+from rota.queue.job import Finish, Release, State
 
 FENCE_EXIT: Final = 70
 """The exit status of a process that ended itself to keep I2 (EX_SOFTWARE of sysexits.h)."""
@@ -34,6 +35,12 @@ LOG_EVERY: Final = 10
 """Of renewals that fail in a row, one in so many is logged."""
 LAST_WORDS: Final = 0.8
 """The part of what is left of a lease in which a process that is about to end may still write."""
+TAKEN_GRACE_S: Final = 3.0
+"""How long a job may take to stop whose lease is another's already."""
+TAKEN_LEFT_S: Final = 1.0
+"""What counts as left of such a lease, for the sake of the other jobs."""
+ASK_EVERY_S: Final = 1.0
+"""How often it asks for cancelled jobs in place of an event loop that does not."""
 LOOK_MAX_S: Final = 0.5
 LOOK_MIN_S: Final = 0.01
 
@@ -42,10 +49,12 @@ log = get_logger("rota.worker")
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """What a process writes before it ends itself: how jobs ended, among them the stuck one, and what it gives back."""
+    """What a process writes before it ends itself: how jobs ended, among them the stuck one, and what it gives back.
+    `killing`: a thread that kills child processes meanwhile."""
 
     finishes: list[Finish]
     releases: list[Release]
+    killing: threading.Thread
 
 
 class Heart:
@@ -54,11 +63,14 @@ class Heart:
     Args:
         leases: the book that the worker fills.
         target: the database; the heart has a connection of its own.
+        holder: who holds the leases.
         stop: told which job has to be stopped, and why; may be told again.
-        cancelled: told which job somebody wants cancelled.
+        cancelled: told which job somebody wants cancelled; may be told again.
+        loop_late: whether the event loop has not asked for cancelled jobs for long.
         stuck: asked, at the end of a lease, whether its job, first told to stop at this time, still runs in a way that
             only ending the process stops.
-        last: asked what to write before the process ends.
+        last: asked what to write before the process ends; no job takes a step after it, should the process stand still.
+        wrote_last: told which states the jobs have that such words ended.
         random: for the jitter of waits.
     """
 
@@ -67,22 +79,32 @@ class Heart:
         leases: GuardedBook,
         *,
         target: Target,
+        holder: Holder,
         stop: Callable[[Lease, Loss], None],
         cancelled: Callable[[JobId], None],
+        loop_late: Callable[[], bool],
         stuck: Callable[[Lease, float], bool],
         last: Callable[[Lease], Last],
+        wrote_last: Callable[[Mapping[JobId, State]], None],
         random: Random,
     ) -> None:
         self._leases = leases
         self._target = replace(target, application="rota heart")
+        self._holder = holder
         self._stop = stop
         self._cancelled = cancelled
+        self._loop_late = loop_late
         self._stuck = stuck
         self._last = last
+        self._wrote_last = wrote_last
         self._random = random
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
         self._renewing: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._asked_at = 0.0
+        self._taken: dict[Lease, float] = {}
+        """Leases that are another's, which the book has forgotten, and since when: their jobs may go on."""
         self._failures = 0
 
     def start(self) -> None:
@@ -119,17 +141,27 @@ class Heart:
                     due = self._leases.book.due(now=now) if self._renewing is None else []
                 if due:
                     self._renewing = asyncio.create_task(self._renew(store, due))
+                if self._asking is None and now - self._asked_at >= ASK_EVERY_S and self._loop_late():
+                    self._asked_at = now
+                    self._asking = asyncio.create_task(self._ask(store))
                 told = {lease: told.get(lease, now) for lease, _ in overdue}
                 for lease, loss in overdue:
                     self._stop(lease, loss)
                 for lease in ending:
                     if self._stuck(lease, told.get(lease, now)):
                         await self._end_process(store, lease)
+                await self._end_if_taken(store, now)
                 await asyncio.sleep(self._pause())
         finally:
-            if self._renewing is not None:
-                self._renewing.cancel()
+            for task in (self._renewing, self._asking):
+                if task is not None:
+                    task.cancel()
             await database.stop()
+
+    async def _end_if_taken(self, store: Store, now: float) -> None:
+        for lease in [lease for lease, since in self._taken.items() if now - since >= TAKEN_GRACE_S]:
+            if self._stuck(lease, self._taken.pop(lease)):
+                await self._end_process(store, lease)
 
     def _pause(self) -> float:
         with self._leases.lock:
@@ -157,6 +189,7 @@ class Heart:
             with self._leases.lock:
                 lost = self._leases.book.renewed(renewals, kept=kept, now=lease_clock())
             for lease in lost:
+                self._taken[lease] = lease_clock()
                 self._stop(lease, Loss.TAKEN)
             for job_id, cancel_asked in kept.items():
                 if cancel_asked:
@@ -164,10 +197,29 @@ class Heart:
         finally:
             self._renewing = None
 
+    async def _ask(self, store: Store) -> None:
+        """The part of the worker's look that cannot wait for a blocked event loop."""
+        try:
+            with self._leases.lock:
+                held = len(self._leases.book)
+            if held:
+                seen = await store.poll([], holder=self._holder, none_expired_s=0.0)
+                for job_id in seen.cancels:
+                    self._cancelled(job_id)
+        except (RotaError, OSError):
+            # The event loop says that the database is away, if it can; the leases end on time.
+            pass
+        except Exception:
+            log.exception("cancelled jobs could not be asked for")
+        finally:
+            self._asking = None
+
     async def _end_process(self, store: Store, lease: Lease) -> None:
-        last = self._last(lease)
         with self._leases.lock:
-            left = self._leases.book.deadline(lease) - lease_clock()
+            now, known = lease_clock(), [held.job_id for held in self._leases.book]
+            ends_at = self._leases.book.deadline(lease) or now + TAKEN_LEFT_S
+        last = self._last(lease)
+        left = ends_at - lease_clock()
         log.critical(
             "a job could not be stopped before its lease ends; this process ends",
             job_id=str(lease.job_id), given_back=len(last.releases),
@@ -176,10 +228,13 @@ class Heart:
             async with asyncio.timeout(max(0.0, left * LAST_WORDS)):
                 # First what is innocent: the try of the stuck job is counted anyway.
                 await store.release(last.releases)
-                await store.finish(last.finishes)
+                self._wrote_last(await store.finish(last.finishes))
+                # And what a claim has brought since, or brings now: nothing of it will start here.
+                await store.disown(self._holder, known=known, before=await store.clock())
         except (RotaError, OSError) as error:
             # The leases run out by themselves; what may not happen is that this process lives on.
             log.error("jobs could not be given back before the end", error=str(error) or "no time was left")
         finally:
             sys.stderr.flush()
+            last.killing.join(max(0.0, ends_at - lease_clock()))
             os._exit(FENCE_EXIT)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rota.ids import JobId
+from rota.io.clock import lease_clock
 from rota.lease import Lease, LeaseBook
 
 
@@ -37,6 +38,11 @@ class GuardedBook:
         """See LeaseBook.cancelled."""
         with self.lock:
             self.book.cancelled(job_id, ends_at=ends_at)
+
+    def abandon(self) -> None:
+        """See LeaseBook.abandon."""
+        with self.lock:
+            self.book.abandon(now=lease_clock())
 
     def drop(self, leases: Iterable[Lease]) -> None:
         """See LeaseBook.drop."""

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ log = get_logger("rota.worker")
 
 
 class Metering:
-    """The meters of one worker and what fills them. All methods but `fenced` are called from its event loop.
+    """The meters of one worker and what fills them. All methods but the heart's are called from its event loop.
 
     Args:
         file: where to write them for a parent process; None keeps them here.
@@ -54,6 +54,9 @@ class Metering:
         self._waits: dict[str, list[float]] = defaultdict(list)
         self._runs: dict[str, list[float]] = defaultdict(list)
         self._lags: deque[float] = deque(maxlen=LAG_BEATS)
+        self._lock = threading.Lock()
+        """Held for moments only: the heart must not wait."""
+        self._ends = False
 
     @property
     def is_for_parent(self) -> bool:
@@ -73,13 +76,16 @@ class Metering:
         """Notes how long a handler took."""
         self._runs[kind].append(seconds)
 
-    def fenced(self, kind: str, *, failed: bool) -> None:
-        """Notes, from whatever thread, that this process is about to end because of a job of this kind, and whether
-        that was the job's last try."""
+    def fenced(self, kind: str) -> None:
+        """Notes, from the heart, that this process is about to end because of a job of this kind."""
         self.meters.stalled(kind, how="fenced")
-        if failed:
+        self.write(last=True)
+
+    def failed_last(self, kinds: Iterable[str]) -> None:
+        """Notes, from the heart, that the process's last words made jobs of these kinds fail."""
+        for kind in kinds:
             self.meters.failed(kind)
-        self.write()
+        self.write(last=True)
 
     async def run(self, ahead_s: Callable[[], Awaitable[float]]) -> None:
         """Beats until cancelled.
@@ -100,15 +106,18 @@ class Metering:
 
     def snapshot(self) -> Meters:
         """The meters, up to date."""
-        for lists, note in ((self._waits, self.meters.waited), (self._runs, self.meters.ran)):
-            for kind in list(lists):
-                note(kind, lists.pop(kind))
+        with self._lock:
+            for lists, note in ((self._waits, self.meters.waited), (self._runs, self.meters.ran)):
+                for kind in list(lists):
+                    note(kind, lists.pop(kind))
         self.meters.loop_lag_s = max(self._lags, default=0.0)
         self.meters.exec = self.exec_tally()
         return self.meters
 
-    def write(self) -> None:
-        """Writes the meters to the file, whole or not at all."""
+    def write(self, *, last: bool = False) -> None:
+        """Writes the meters to the file, whole or not at all. `last`: the heart does, and nobody else does after it:
+        what the event loop is about to write at that moment is older."""
+        self._ends = self._ends or last
         if self._file is None:
             return
         text = msgspec.json.encode(self.snapshot())
@@ -116,7 +125,9 @@ class Metering:
         new = self._file.with_suffix(f".{threading.get_ident()}")
         try:
             new.write_bytes(text)
-            os.replace(new, self._file)
+            with self._lock:
+                if last or not self._ends:
+                    os.replace(new, self._file)
         except OSError as error:
             log.warning("the numbers of this process cannot be written", error=str(error))
 

@@ -7,12 +7,13 @@ cannot be stopped from outside: it is told, and if it does not end in time its p
 """
 
 import asyncio
+import os
 import sys
 import types
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from contextvars import Context as Variables
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
@@ -25,7 +26,7 @@ from rota.io.commands import run_whole
 from rota.io.tracing import RunSpan
 from rota.lease import Held, Loss
 from rota.queue.child_calls import Asks, answered, call_of, failed
-from rota.queue.child_messages import Closing, Ended, Moved, Said, Target, Until, Waiting, run_message
+from rota.queue.child_messages import Closing, Ended, Message, Moved, Said, Target, Until, Waiting, run_message
 from rota.queue.handler import Handler
 from rota.queue.history import LogLine
 from rota.queue.io.children import Child, ChildDied, Children
@@ -39,6 +40,8 @@ LOOK_S: Final = 0.2
 """How often a thread that waits for a command looks whether its job must stop."""
 KILL_GRACE_S: Final = 3.0
 """How long a child process that was asked to stop its job may take before it is killed."""
+FORKED_EXIT: Final = 70
+"""EX_SOFTWARE: the exit status of a process that a handler forked and let run on into its worker's code."""
 
 
 T = TypeVar("T")
@@ -65,6 +68,7 @@ class Surroundings:
         schema: where Rota's tables live.
         commands: gives whoever runs commands for handlers; None where nobody does.
         sessions: gives whoever opens sessions on runners for them; None where nobody does.
+        pid: the worker's process.
     """
 
     leases: GuardedBook
@@ -72,6 +76,13 @@ class Surroundings:
     schema: str
     commands: Callable[[], Commands] | None = None
     sessions: Callable[[], Sessions] | None = None
+    pid: int = field(default_factory=os.getpid)
+
+    def end_if_forked(self) -> None:
+        """Ends this process if a handler made it by os.fork and then came back from its code: it would go on as a
+        second worker on the same connections."""
+        if os.getpid() != self.pid:
+            os._exit(FORKED_EXIT)
 
 
 class Running:
@@ -155,8 +166,21 @@ class Running:
         if self.held.ended_at is None:
             self._worker.lines.say(self.job.lease, level, event, fields)
 
-    def said_by_child(self, said: Said) -> None:
-        """Keeps a line that the handler logged in a child process."""
+    def heard_from(self, child: Child, message: Message) -> None:
+        """Does what the handler in a child process asks for on its way."""
+        match message:
+            case Moved(progress):
+                self.progressed(progress)
+            case Said():
+                self._said_by_child(message)
+            case Closing():
+                self.closing()
+            case Asks():
+                self._call_in_task(message, child)
+            case _:
+                pass
+
+    def _said_by_child(self, said: Said) -> None:
         self._worker.lines.keep(LogLine(self.job.lease, said.number, said.said_at, said.level, said.event, said.fields))
 
     def commands(self) -> Commands:
@@ -212,8 +236,7 @@ class Running:
             self.child.say(Waiting(asked))
         self.yield_asked = asked
 
-    def call_for_child(self, asked: Asks, child: Child) -> None:
-        """Runs a command for the handler in a child process, which waits for the answer."""
+    def _call_in_task(self, asked: Asks, child: Child) -> None:
         task = asyncio.get_running_loop().create_task(self._call_for_child(asked, child))
         if self.calls is None:
             # Most jobs make no calls, and have no set.
@@ -244,9 +267,10 @@ class Running:
             if first:
                 self.child.ask_to_stop()
                 self.drop_calls()
-                # What then is left of the lease is for the kill itself.
+                # What then is left of the lease is for the kill itself, and it is over before the heart looks whether
+                # the job is stuck, which it does in the last half.
                 left_s = max(0.0, self.held.deadline - self.stop_seen_at)
-                grace_s = min(self.kill_after_s, max(left_s / 2, left_s - KILL_GRACE_S))
+                grace_s = min(self.kill_after_s, max(left_s / 4, left_s - KILL_GRACE_S))
                 asyncio.get_running_loop().call_later(grace_s, self._kill, self.child)
             return
         if self.task is not None and not self.in_thread:
@@ -270,7 +294,7 @@ class Running:
         context = Context(self.job, payload, host=self)
         if self.handler.is_async:
             coroutine = variables.run(self.handler.call, context, payload)
-            return await _stepped(coroutine, self.held, variables, waits, self._worker.leases)  # type: ignore[misc]
+            return await _stepped(coroutine, self.held, variables, waits, self._worker)  # type: ignore[misc]
         self.in_thread = True
         self._loop = asyncio.get_running_loop()
         waits()
@@ -286,6 +310,8 @@ class Running:
         except (StopIteration, GeneratorExit) as error:
             # asyncio lets no future hold the one, and would wait for ever; the other means that a coroutine is closed.
             raise RuntimeError(f"The handler raised {type(error).__name__}") from error
+        finally:
+            self._worker.end_if_forked()
 
 
 def _ignore(_kept: bool) -> None:
@@ -301,6 +327,8 @@ async def run_in_child(running: Running, children: Children) -> Ended:
     running.child = child
     telling: asyncio.Task[None] | None = None
     try:
+        if running.must_stop():
+            raise ChildDied("The job had to stop while its child process was started")
         target = target_of(running.handler.function)
         job = running.job if running.span is None else structs.replace(running.job, trace=running.span.traceparent)
         order = run_message(job, target, deadline=running.held.deadline, schema=running.schema)
@@ -308,16 +336,9 @@ async def run_in_child(running: Running, children: Children) -> Ended:
         telling = asyncio.create_task(_tell_deadlines(running.held, child))
         while True:
             for message in await child.messages():
-                if isinstance(message, Moved):
-                    running.progressed(message.progress)
-                elif isinstance(message, Said):
-                    running.said_by_child(message)
-                elif isinstance(message, Closing):
-                    running.closing()
-                elif isinstance(message, Asks):
-                    running.call_for_child(message, child)
-                elif isinstance(message, Ended):
+                if isinstance(message, Ended):
                     return message
+                running.heard_from(child, message)
     except ChildDied:
         # If nobody killed it, and its lease is over, it has kept that lease itself.
         running.held.guarded = not running.killed and lease_clock() >= running.held.deadline
@@ -366,10 +387,10 @@ def _stepped(
     held: Held,
     variables: Variables,
     waits: Callable[[], None],
-    leases: GuardedBook,
+    worker: Surroundings,
 ) -> Generator[Any, Any, Any]:
     """Steps a handler's coroutine, and looks at its lease before each step but the first."""
-    run, lease = variables.run, held.lease
+    run, leases, lease = variables.run, worker.leases, held.lease
     step, value, told, first = coroutine.send, None, False, True
     while True:
         # If this step never ends, the heart reads here whose it is.
@@ -384,6 +405,7 @@ def _stepped(
             raise
         finally:
             leases.stepping = None
+        worker.end_if_forked()
         if told:
             # It was told to stop and wants to go on: it never gets another step.
             raise Stopped

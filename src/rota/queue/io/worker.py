@@ -10,7 +10,6 @@ Spec: job queue, "How a server takes a job" and "Leases, heartbeats and the stal
 
 import asyncio
 import contextlib
-import gc
 import os
 import socket
 import threading
@@ -24,6 +23,7 @@ from uuid import UUID
 from rota.commands import Call, Commands, Standing
 from rota.errors import DatabaseAway, RotaError
 from rota.ids import Holder, JobId, new_holder
+from rota.io import collecting
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
 from rota.io.cpus import cpu_count
@@ -38,7 +38,7 @@ from rota.queue.io.calls_in_line import CallsInLine
 from rota.queue.io.claims import Claims
 from rota.queue.io.completer import PENDING_MAX, Completer, Write
 from rota.queue.io.crew import Crew
-from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, Heart, Last
+from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, LAST_WORDS, Heart, Last
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.metering import Metering
@@ -63,16 +63,17 @@ BUSY_S: Final = 0.25
 """A worker that finds full batches for so long does not want to be woken: it looks anyway."""
 ROOM_S: Final = 0.002
 """How long a freed slot waits for others before a claim, where more is due: about as long as a claim takes."""
-GC_THRESHOLD: Final = (50_000, 20, 20)
-"""Objects between collections: a batch of a thousand jobs makes tens of thousands, and keeps none."""
 BATCHES_EVERY_S: Final = 15.0
 """How often each worker looks for batches that nobody has closed."""
 CANCEL_MARGIN_S: Final = 5.0
 """A holder has this long after the grace to kill what was cancelled and to say so, before others end the job."""
+LATE_LOOK_S: Final = 2.0
+"""A look that is so late, beside twice its usual time, shows an event loop that may be blocked."""
 CLAIM_PATIENCE_S: Final = 5.0
 CANCEL_PATIENCE_S: Final = 5.0
 """How long a stopping worker waits for coroutines that it has cancelled."""
 FLUSH_S: Final = 10.0
+UNKNOWN: Final = ("", None)
 
 log = get_logger("rota.worker")
 
@@ -155,8 +156,8 @@ class Worker:
             commands=None if commands is None else lambda: CallsInLine(commands(), self._unclaimed),
             sessions=sessions, lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
         )  # fmt: skip
-        self._ending: dict[JobId, str] = {}
-        """The kinds of jobs whose ends are on their way to the database."""
+        self._ending: dict[JobId, tuple[str, Write]] = {}
+        """The ends that are on their way to the database, each with its job's kind. The heart reads it."""
         self._completer = Completer(self._store, written=self._on_written, random=self._random)
         self._standing: Callable[[], Standing] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -167,6 +168,7 @@ class Worker:
         """Kinds with limits beyond one server of which jobs have ended that may not be written yet."""
         self._soon: asyncio.TimerHandle | None = None
         self._claim_failed = False
+        self._looked_at = lease_clock()
         self._said_waiting_at: float | None = None
         self._busy_since: float | None = None
         self._stopping = asyncio.Event()
@@ -188,19 +190,21 @@ class Worker:
         Raises: DatabaseError, SettingsError if it cannot start.
         """
         self._loop = asyncio.get_running_loop()
+        self._looked_at = lease_clock()
         await self._database.start()
         if self._options.ends_process:
             # A process of its own may do without looking through the program's modules at every collection.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(*GC_THRESHOLD)
+            collecting.settle()
         heart = Heart(
             self._leases,
             target=self._target,
+            holder=self.holder,
             stop=lambda lease, loss: self._from_heart(self._crew.lose, lease, loss),
-            cancelled=lambda job_id: self._from_heart(self._crew.cancel, job_id),
+            cancelled=self._cancelled,
+            loop_late=lambda: lease_clock() - self._looked_at > LATE_LOOK_S + 2 * self._options.poll_s,
             stuck=lambda lease, since: self._crew.is_stuck(lease, since=since),
             last=self._last_words,
+            wrote_last=self._wrote_last,
             random=self._random,
         )
         heart.start()
@@ -418,6 +422,7 @@ class Worker:
 
     async def _look(self) -> None:
         """The one query of an idle server (I8), and what follows from its answer."""
+        self._looked_at = lease_clock()
         if self._said_waiting_at is not None and lease_clock() - self._said_waiting_at > WAITING_S / 2:
             await self._say_waiting()
         self._slots.heard(self._handlers)
@@ -478,7 +483,7 @@ class Worker:
     def _on_ended(self, kind: str, write: Write | None) -> None:
         self._slots.left(kind)
         if write is not None:
-            self._ending[write.lease.job_id] = kind
+            self._ending[write.lease.job_id] = (kind, write)
             self._completer.add(write)
             if isinstance(write, Release) and write.wait_s is None:
                 self._claims.returned([kind])
@@ -495,7 +500,7 @@ class Worker:
         for write, state in written:
             if write.how is not None:
                 self.ends[write.how] += 1
-            kind = self._ending.pop(write.lease.job_id, "")
+            kind, _ = self._ending.pop(write.lease.job_id, UNKNOWN)
             if state is State.FAILED and isinstance(write, Finish):
                 self._count_failure(kind)
                 log.warning("job failed", job_id=str(write.lease.job_id), kind=kind, error=write.error)
@@ -532,14 +537,35 @@ class Worker:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(call, *args)
 
+    def _cancelled(self, job_id: JobId) -> None:
+        self._crew.note_cancel(job_id)
+        self._from_heart(self._crew.cancel, job_id)
+
     def _last_words(self, stuck: Lease) -> Last:
+        self._slots.open = False
         last = self._crew.last_words(stuck)
-        for write in self._completer.unwritten():
-            if isinstance(write, Finish):
-                last.finishes.append(write)
-            else:
-                last.releases.append(write)
-        return last
+        # A statement that has taken one of these up may not have been sent, where the event loop is blocked. If it was,
+        # another write changes nothing.
+        ends = [write for _, write in list(self._ending.values())]
+        ended = {write.lease for write in ends}
+        return Last(
+            [
+                *(one for one in last.finishes if one.lease not in ended),
+                *(one for one in ends if isinstance(one, Finish)),
+            ],
+            [
+                *(one for one in last.releases if one.lease not in ended),
+                *(one for one in ends if isinstance(one, Release)),
+            ],
+            last.killing,
+        )
+
+    def _wrote_last(self, states: Mapping[JobId, State]) -> None:
+        if self._metering is not None:
+            failed = [job_id for job_id, state in states.items() if state is State.FAILED]
+            self._metering.failed_last(
+                self._crew.kind_of(job_id) or self._ending.get(job_id, UNKNOWN)[0] for job_id in failed
+            )
 
     async def _drain(self, claiming: asyncio.Task[None]) -> None:
         """Three phases: nothing new is claimed; what runs may end; what does not is given back without a try."""
@@ -553,20 +579,21 @@ class Worker:
         hurry.cancel()
         self._crew.give_back_all()
         await asyncio.wait({idle}, timeout=CANCEL_PATIENCE_S)
-        left = self._crew.unstoppable() if self._options.ends_process else []
-        for job in left:
-            # Threads that go on. Their jobs may start elsewhere a moment after this process has ended.
-            self._completer.add(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
         if not self._options.ends_process:
             # A program that goes on keeps its leases until the threads have ended; the heart sees to it.
             await idle
         idle.cancel()
         await self._completer.flush(timeout_s=FLUSH_S)
+        left = self._crew.unstoppable()
         if left:
-            # However long the rest of the stop takes.
-            end = threading.Timer(FENCE_WAIT_S / 2, os._exit, (FENCE_EXIT,))
+            # Threads that go on. Their jobs may start elsewhere a moment after this process has ended, and it ends
+            # before that however long the rest of the stop takes.
+            end = threading.Timer(FENCE_WAIT_S * LAST_WORDS, os._exit, (FENCE_EXIT,))
             end.daemon = True
             end.start()
+            for job in left:
+                self._completer.add(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
+            await self._completer.flush(timeout_s=FENCE_WAIT_S)
 
     async def _supervised(self, name: str, loop: Callable[[Backoff], Awaitable[None]]) -> None:
         """Runs a loop for as long as the worker does, whatever it meets. The loop resets the waits when it got through:

@@ -13,6 +13,8 @@ from rota.runners.argv.options import REFUSED, RULES, OptionRule
 
 ARGUMENTS_MAX = 5000
 ARGUMENT_CHARACTERS_MAX = 256 * 1024
+CHARACTERS_MAX = 1024 * 1024
+"""Of a whole command line: no system starts a program with many more."""
 
 _SPECIFIER = re.compile(r"[\w.:#+@ /-]*")
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
@@ -60,6 +62,8 @@ def check_elements(argv: Sequence[str]) -> None:
     """
     if len(argv) > ARGUMENTS_MAX:
         raise ArgvNotAllowed(f"{len(argv)} arguments", f"there are more than {ARGUMENTS_MAX}")
+    if sum(map(len, argv)) > CHARACTERS_MAX:
+        raise ArgvNotAllowed("the command line", f"it is longer than {CHARACTERS_MAX:,} characters")
     for index, element in enumerate(argv):
         where = f"argument {index + 1}"
         if len(element) > ARGUMENT_CHARACTERS_MAX:

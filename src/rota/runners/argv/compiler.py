@@ -20,10 +20,11 @@ from rota.runners.argv.files import SessionFiles, Touched
 from rota.runners.argv.filters import compile_graph
 from rota.runners.argv.inputs import pinned_input
 from rota.runners.argv.options import INFORMATION
-from rota.runners.argv.outputs import beside, pinned_output, written_pattern
+from rota.runners.argv.outputs import pinned_output
 from rota.runners.argv.probe import compile_ffprobe
 from rota.runners.argv.tee import inside_format
 from rota.runners.argv.values import check_value
+from rota.runners.argv.written import beside, written_pattern
 
 Tool = Literal["ffmpeg", "ffprobe"]
 
@@ -32,8 +33,16 @@ _FRAME_MODES = {
     "passthrough": "passthrough", "cfr": "cfr", "vfr": "vfr", "auto": "auto",
 }  # fmt: skip
 
+_TOPIC = re.compile(r"long|full|(?:decoder|encoder|demuxer|muxer|filter|bsf)=[\w-]+", re.ASCII)
+
 FILES_MAX = 256
 """Inputs and outputs of one command: each is an open file."""
+
+ELEMENT_BYTES_MAX = 128 * 1024 - 1
+"""Linux starts no program with a longer argument."""
+
+COMMAND_BYTES_MAX = 1024 * 1024
+"""macOS gives a program a MiB for all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +72,7 @@ def compile_argv(tool: str, argv: Sequence[str], files: SessionFiles) -> Compile
     """
     check_elements(argv)
     touched = Touched(files)
-    if len(argv) == 1 and argv[0].startswith("-") and argv[0][1:] in INFORMATION:
+    if _asks_only(argv):
         compiled = [*argv]
     elif tool == "ffmpeg":
         compiled = _compile_ffmpeg(parse(argv), touched)
@@ -72,11 +81,27 @@ def compile_argv(tool: str, argv: Sequence[str], files: SessionFiles) -> Compile
     else:
         raise ArgvNotAllowed(tool[:40], "there is no such tool: ffmpeg or ffprobe")
     touched.check_apart()
+    _check_startable(compiled)
     return Compiled(argv=tuple(compiled), reads=_once(touched.reads), writes=_once([*touched.writes, *touched.made]))
+
+
+def _asks_only(argv: Sequence[str]) -> bool:
+    """Whether a command line only asks what the program can do."""
+    asked = [element for element in argv if element != "-hide_banner"]
+    if len(asked) == 1 and asked[0].startswith("-") and asked[0][1:] in INFORMATION:
+        return True
+    return len(asked) in {1, 2} and asked[0] in {"-h", "-help"} and all(map(_TOPIC.fullmatch, asked[1:]))
 
 
 def _once(paths: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(paths))
+
+
+def _check_startable(argv: Sequence[str]) -> None:
+    if any(len(element.encode()) > ELEMENT_BYTES_MAX for element in argv):
+        raise ArgvNotAllowed("the command line", f"an argument has more than {ELEMENT_BYTES_MAX:,} bytes")
+    if sum(len(element.encode()) + 1 for element in argv) > COMMAND_BYTES_MAX:
+        raise ArgvNotAllowed("the command line", f"it has more than {COMMAND_BYTES_MAX:,} bytes")
 
 
 def _compile_ffmpeg(line: CommandLine, touched: Touched) -> list[str]:
@@ -154,9 +179,7 @@ def _option(given: Given, touched: Touched, *, codecs: frozenset[str], output: s
     if kind in {"script", "script_complex"}:
         # The script is judged and put in its place: ffmpeg reads no file, and ffmpeg 9 has no such option any more.
         path, _ = touched.read(given.argument, given.value)
-        text = touched.files.text(path)
-        if text is None:
-            raise ArgvNotAllowed(given.argument, f"{path!r} is no UTF-8 text of at most a MiB")
+        text = touched.text(given.argument, path)
         graph = compile_graph(text, argument=f"{given.argument} {path!r}", touched=touched)
         whole = "filter_complex" if kind == "script_complex" else "filter"
         return [f"-{whole}" + (f":{given.specifier}" if given.specifier else ""), graph]
@@ -200,8 +223,7 @@ def _pass_logs(prefix: str) -> str:
 def _key_info(value: str, argument: str, touched: Touched) -> str:
     """A key-info file: a text for the playlist, the file of the key, a vector."""
     path, _ = touched.read(argument, value)
-    text = touched.files.text(path)
-    lines = (text or "").splitlines()
+    lines = touched.text(argument, path).splitlines()
     if len(lines) < 2:
         raise ArgvNotAllowed(argument, f"{path!r} holds no two lines: the key's address and its file")
     touched.read(f"{argument}, line 2 of {path!r}", lines[1])

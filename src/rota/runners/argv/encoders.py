@@ -138,6 +138,11 @@ KINDS: Mapping[str, Parameters] = {
 }
 
 
+_FURTHER = r"(?:\.(?:mbtree|cutree))?(?:\.temp)?"
+_PASS_LOGS: Mapping[str, str] = {"x264_params": "x264_2pass.log", "x265_params": "x265_2pass.log"}
+"""Where statistics go if no name is given for them."""
+
+
 def compile_parameters(kind: str, text: str, *, argument: str, touched: Touched) -> str:
     """Judge a parameter string and write it anew.
 
@@ -170,6 +175,8 @@ def compile_parameters(kind: str, text: str, *, argument: str, touched: Touched)
             raise ArgvNotAllowed(where, f"the value {value[:40]!r} is not allowed")
         else:
             out.append(f"{name}{equals}{value}")
+    if kind in _PASS_LOGS and any(part.startswith("pass=") for part in out):
+        touched.write_pattern(f"{argument}, parameter pass", _PASS_LOGS[kind], re.escape(_PASS_LOGS[kind]) + _FURTHER)
     return ":".join(out)
 
 
@@ -187,4 +194,4 @@ def _file(where: str, key: str, value: str, *, known: Parameters, touched: Touch
 
 
 def _further(path: str) -> str:
-    return re.escape(path.rpartition("/")[2]) + r"\.(?:mbtree|cutree|temp|mbtree\.temp|cutree\.temp)"
+    return re.escape(path.rpartition("/")[2]) + _FURTHER

@@ -24,6 +24,12 @@ TEXT_BYTES_MAX = 1024 * 1024
 
 LINKS_MAX = 8
 
+READS_MAX = 20_000
+"""Files that one command may read: twice the longest list, and a bound on what judging it costs."""
+
+TEXTS_CHARACTERS_MAX = 2 * TEXT_BYTES_MAX
+"""What is read of lists, graphs and subtitles for one command: a file may be named many times."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -57,6 +63,19 @@ class Listing:
     files: Sequence[str]
     contents: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
+    _known: frozenset[str] = field(init=False, repr=False, compare=False)
+    _folders: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Look the names up once: a list may name thousands."""
+        folders: set[str] = set()
+        for name in self.paths():
+            folder = posixpath.dirname(name)
+            while folder and folder not in folders:
+                folders.add(folder)
+                folder = posixpath.dirname(folder)
+        object.__setattr__(self, "_known", frozenset(self.files))
+        object.__setattr__(self, "_folders", frozenset(folders))
 
     def entry(self, path: str) -> Entry | None:
         """A listed name, or a folder of one."""
@@ -66,10 +85,9 @@ class Listing:
         if text is not None:
             raw = text.encode(errors="surrogatepass")
             return Entry(kind="file", size=len(raw), head=raw[:HEAD_BYTES])
-        if path in self.files:
+        if path in self._known:
             return Entry(kind="file")
-        below = path + "/"
-        return Entry(kind="folder") if any(name.startswith(below) for name in self.paths()) else None
+        return Entry(kind="folder") if path in self._folders else None
 
     def paths(self) -> Sequence[str]:
         """The names of files and links."""
@@ -91,6 +109,37 @@ class Touched:
     """Regular expressions of further names that may be written: numbered files, segments, logs of a pass."""
     made: list[str] = field(default_factory=list)
     """The names with numbers in them, as they are given."""
+    _names: Sequence[str] | None = None
+    _characters: int = 0
+
+    def names(self) -> Sequence[str]:
+        """All names of the session that are no folders; looked up once for a command."""
+        if self._names is None:
+            self._names = self.files.paths()
+        return self._names
+
+    def text(self, argument: str, path: str) -> str:
+        """The text of a file that the command reads.
+
+        Args:
+            argument: Where the file is named, for a message.
+            path: Its path, resolved.
+
+        Returns:
+            The whole text.
+
+        Raises:
+            ArgvNotAllowed: It is unknown, no UTF-8, or too long.
+        """
+        text = self.files.text(path)
+        if text is None or any("\ud800" <= character <= "\udfff" for character in text):
+            raise ArgvNotAllowed(argument, f"{_short(path)} is no UTF-8 text of at most a MiB")
+        self._characters += len(text)
+        if self._characters > TEXTS_CHARACTERS_MAX:
+            raise ArgvNotAllowed(
+                argument, f"the texts that are named have more than {TEXTS_CHARACTERS_MAX:,} characters"
+            )
+        return text
 
     def resolve(self, argument: str, text: str) -> tuple[str, Entry | None]:
         """Find what a path names, through links.
@@ -136,7 +185,7 @@ class Touched:
             raise ArgvNotAllowed(argument, f"there is no {_short(path)} in the session")
         if entry is not None and entry.kind == "folder":
             raise ArgvNotAllowed(argument, f"{_short(path)} is a folder")
-        self.reads.append(path)
+        self._reads(argument, path)
         return path, entry
 
     def folder(self, argument: str, text: str) -> str:
@@ -144,9 +193,9 @@ class Touched:
         path, entry = self.resolve(argument, text)
         if entry is None or entry.kind != "folder":
             raise ArgvNotAllowed(argument, f"there is no folder {_short(path)} in the session")
-        for name in self.files.paths():
+        for name in self.names():
             if name.startswith(path + "/"):
-                self.reads.append(self.resolve(argument, "./" + name)[0])
+                self._reads(argument, self.resolve(argument, "./" + name)[0])
         return path
 
     def write(self, argument: str, text: str) -> str:
@@ -154,6 +203,10 @@ class Touched:
         path, entry = self.resolve(argument, text)
         if entry is not None and entry.kind == "folder":
             raise ArgvNotAllowed(argument, f"{_short(path)} is a folder")
+        # Muxers that write a file whole write it under this name first.
+        whole = self.files.entry(f"{path}.tmp")
+        if whole is not None and whole.kind == "link":
+            self.resolve(argument, f"./{path}.tmp")
         self.writes.append(path)
         return path
 
@@ -174,8 +227,8 @@ class Touched:
         path, _ = self.resolve(argument, text)
         folder = posixpath.dirname(path)
         whole = (re.escape(folder + "/") if folder else "") + pattern
-        for name in self.files.paths():
-            if re.fullmatch(whole, name):
+        for name in self.names():
+            if re.fullmatch(whole, name.removesuffix(".tmp")):
                 self.resolve(argument, "./" + name)
         self.patterns.append(whole)
         self.made.append(path)
@@ -196,6 +249,11 @@ class Touched:
             for folded, path in read.items():
                 if re.fullmatch(_folded(pattern), folded) or re.fullmatch(pattern, path):
                     raise ArgvNotAllowed(_short(path), "the command reads this file and would write it")
+
+    def _reads(self, argument: str, path: str) -> None:
+        if len(self.reads) >= READS_MAX:
+            raise ArgvNotAllowed(argument, f"the command reads more than {READS_MAX:,} files")
+        self.reads.append(path)
 
     def _first_link(self, path: str) -> tuple[str, str] | None:
         parts = path.split("/")
@@ -220,8 +278,18 @@ class Touched:
     def _plain(self, argument: str, path: str) -> tuple[str, Entry | None]:
         entry = self.files.entry(path)
         if entry is not None and entry.kind == "other":
-            raise ArgvNotAllowed(argument, f"{_short(path)} is neither a file nor a folder")
+            raise ArgvNotAllowed(argument, f"{_short(path)} is neither a file nor a folder, or has a second name")
         return path, entry
+
+
+def wildcard(pieces: Sequence[str]) -> str:
+    """A regular expression of names that hold these pieces in order, with anything between them.
+
+    It never goes back, so that no name takes long: the leftmost place of a piece in the middle is always right.
+    """
+    first, *middle = map(re.escape, pieces)
+    last = middle.pop() if middle else None
+    return first + "".join(f"(?>.*?{piece})" for piece in middle) + ("" if last is None else ".*" + last)
 
 
 def _short(text: str) -> str:

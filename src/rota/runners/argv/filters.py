@@ -12,13 +12,14 @@ from typing import Literal
 
 from rota.errors import ArgvNotAllowed
 from rota.runners.argv import filters_audio, filters_video
+from rota.runners.argv.commands import compile_commands
 from rota.runners.argv.files import Touched
 from rota.runners.argv.formats import DEMUXER_NAMES, DEMUXERS, PROBED, STILL_EXTENSIONS, extension
 from rota.runners.argv.graph import Filter, Graph, Option, emit, parse
 from rota.runners.argv.sniff import check_subtitles, demuxer_of
-from rota.runners.argv.tokens import Cursor, take
+from rota.runners.argv.values import check_value
 
-Role = Literal["read", "image", "media", "subtitles", "folder", "write", "font", "commands", "refuse"]
+Role = Literal["read", "image", "media", "subtitles", "folder", "write", "font", "charset", "commands", "refuse"]
 
 
 def _paragraphs(table: str) -> Mapping[str, frozenset[str]]:
@@ -34,7 +35,7 @@ GENERIC = frozenset({"enable", "threads"})
 ROLES: Mapping[str, Mapping[str, Role]] = {
     "movie": {"filename": "media", "format_opts": "refuse"},
     "amovie": {"filename": "media", "format_opts": "refuse"},
-    "subtitles": {"filename": "subtitles", "fontsdir": "folder"},
+    "subtitles": {"filename": "subtitles", "fontsdir": "folder", "charenc": "charset"},
     "ass": {"filename": "subtitles", "fontsdir": "folder"},
     "drawtext": {"fontfile": "read", "textfile": "read", "font": "font"},
     "lut3d": {"file": "read"},
@@ -42,6 +43,7 @@ ROLES: Mapping[str, Mapping[str, Role]] = {
     "curves": {"psfile": "read", "plot": "write"},
     "selectivecolor": {"psfile": "read"},
     "removelogo": {"filename": "image"},
+    "nnedi": {"weights": "read"},
     "find_rect": {"object": "image"},
     "cover_rect": {"cover": "image"},
     "fieldhint": {"hint": "read"},
@@ -99,6 +101,7 @@ _PLACES: Mapping[str, str] = {
     "curves": "preset master red green blue all psfile plot",
     "selectivecolor": "correction_method reds yellows greens cyans blues magentas whites neutrals blacks psfile",
     "removelogo": "filename",
+    "nnedi": "weights deint field planes nsize nns qual etype pscrn",
     "find_rect": "object threshold mipmaps",
     "cover_rect": "cover mode",
     "fieldhint": "hint mode",
@@ -131,14 +134,10 @@ _PLACES: Mapping[str, str] = {
 _DEFAULT_FILES: Mapping[str, tuple[str, str]] = {
     "vidstabdetect": ("result", "transforms.trf"),
     "vidstabtransform": ("input", "transforms.trf"),
+    "nnedi": ("weights", "nnedi3_weights.bin"),
 }
 
 _FONT = re.compile(r"[\w ,.&'+-]+(?::(?:style|weight|slant|width)=[\w ]+|:(?:bold|italic|oblique|medium|light))*")
-_FLAGS = re.compile(r"\[(?:enter|leave|expr)(?:\+(?:enter|leave|expr))*\]")
-_DELIMITERS = " \f\t\n\r,;"
-_TEXT_COMMANDS_REFUSED = frozenset({"reinit"}) | {
-    name for filter_name, roles in ROLES.items() for name in (*roles, *_ALIASES.get(filter_name, {}))
-}
 
 
 def compile_graph(text: str, *, argument: str, touched: Touched) -> str:
@@ -184,7 +183,8 @@ def _compile_filter(each: Filter, argument: str, touched: Touched) -> Filter:
         role = ROLES[each.name].get(key)
         judged = value if role is None else _JUDGES[role](f"{where}, option {key}", value, touched)
         if judged is not None:
-            out.append(Option(key, judged))
+            # A file of commands is put in the place of its name.
+            out.append(Option("commands" if role == "commands" else key, judged))
     if each.name in _DEFAULT_FILES and _DEFAULT_FILES[each.name][0] not in {key for key, _ in options}:
         key, default = _DEFAULT_FILES[each.name]
         judged = _JUDGES[ROLES[each.name][key]](f"{where}, option {key}", default, touched)
@@ -198,13 +198,17 @@ def _with_names(each: Filter, where: str) -> list[tuple[str, str]]:
     places = _PLACES[each.name].split()
     aliases = _ALIASES.get(each.name, {})
     found: list[tuple[str, str]] = []
+    known: set[str] = set()
     for index, option in enumerate(each.options):
         if option.key is None and index >= len(places):
             raise ArgvNotAllowed(where, f"the value {option.value[:40]!r} needs the name of its option")
         key = places[index] if option.key is None else aliases.get(option.key, option.key)
-        if key in {name for name, _ in found} and key in ROLES[each.name]:
+        if key in known and key in ROLES[each.name]:
             raise ArgvNotAllowed(where, f"the option {key} is given twice")
+        known.add(key)
         found.append((key, option.value))
+    if {"commands", "filename"} <= known:
+        raise ArgvNotAllowed(where, "give commands or a file of them")
     return found
 
 
@@ -228,7 +232,7 @@ def _media(where: str, value: str, touched: Touched) -> str:
 
 def _subtitles(where: str, value: str, touched: Touched) -> str:
     path, entry = touched.read(where, value)
-    check_subtitles(where, path, entry, touched.files)
+    check_subtitles(where, path, entry, touched)
     return "./" + path
 
 
@@ -249,57 +253,31 @@ def _font(where: str, value: str, touched: Touched) -> str:
     return value
 
 
+def _charset(where: str, value: str, touched: Touched) -> str:
+    return check_value("charset", value, argument=where)
+
+
 def _refuse(where: str, value: str, touched: Touched) -> str:
     raise ArgvNotAllowed(where, "this option is not allowed")
 
 
 def _commands(where: str, value: str, touched: Touched) -> str:
+    def judged(where: str, name: str, options: tuple[Option, ...]) -> tuple[Option, ...]:
+        each = Filter(inputs=(), name=name, instance=None, options=options, outputs=())
+        if any(option.key is None for option in options):
+            raise ArgvNotAllowed(where, f"options of {name} have names here")
+        return _compile_filter(each, where, touched).options
+
     if where.endswith("filename"):
         path, _ = touched.read(where, value)
-        text = touched.files.text(path)
-        if text is None:
-            raise ArgvNotAllowed(where, f"{path!r} is no UTF-8 text of at most a MiB")
-        _check_commands(where, text)
-        return "./" + path
-    _check_commands(where, value)
-    return value
+        value = touched.text(where, path)
+    return compile_commands(where, value, refused=_never_set, judge=judged)
 
 
-def _check_commands(where: str, text: str) -> None:
-    """Read commands as sendcmd does, and refuse those that could give a filter another file."""
-    cursor = Cursor(re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE))
-    if "#" in cursor.text:
-        raise ArgvNotAllowed(where, "a comment stands on a line of its own only")
-    while True:
-        while cursor.next and cursor.next in _DELIMITERS:
-            cursor.at += 1
-        if not cursor.next:
-            return
-        interval = take(cursor, _DELIMITERS)
-        if not re.fullmatch(r"[\d:.]+(?:-[\d:.]+)?", interval):
-            raise ArgvNotAllowed(where, f"{interval[:40]!r} is no time of a command")
-        while cursor.next and cursor.next != ";":
-            _check_command(where, cursor)
-
-
-def _check_command(where: str, cursor: Cursor) -> None:
-    while cursor.next and cursor.next in " \f\t\n\r,":
-        cursor.at += 1
-    flags = _FLAGS.match(cursor.text, cursor.at)
-    if flags:
-        cursor.at = flags.end()
-    if not cursor.next or cursor.next == ";":
-        return
-    cursor.skip_blanks()
-    target = take(cursor, _DELIMITERS)
-    if target.startswith("["):
-        raise ArgvNotAllowed(where, f"the flags of a command cannot be read: {target[:40]!r}")
-    cursor.skip_blanks()
-    command = take(cursor, _DELIMITERS)
-    cursor.skip_blanks()
-    take(cursor, ",;")
-    if not re.fullmatch(r"[A-Za-z]\w*", command, re.ASCII) or command in _TEXT_COMMANDS_REFUSED:
-        raise ArgvNotAllowed(where, f"the command {command[:40]!r} is not allowed")
+def _never_set(name: str) -> frozenset[str]:
+    # `all` and names that nobody knows may be any filter.
+    names = {name} if name in OPTIONS else ROLES.keys()
+    return frozenset(option for each in names for option in (*ROLES.get(each, {}), *_ALIASES.get(each, {})))
 
 
 _JUDGES: Mapping[Role, Callable[[str, str, Touched], str | None]] = {
@@ -310,6 +288,7 @@ _JUDGES: Mapping[Role, Callable[[str, str, Touched], str | None]] = {
     "folder": _folder,
     "write": _write,
     "font": _font,
+    "charset": _charset,
     "commands": _commands,
     "refuse": _refuse,
 }

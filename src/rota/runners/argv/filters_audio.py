@@ -64,6 +64,7 @@ anlmf eps leakage mu order out_mode precision
 anlms eps leakage mu order out_mode precision
 anoisesrc a amplitude c color colour d density duration n nb_samples r s sample_rate seed
 anull
+anullsink
 anullsrc channel_layout cl d duration n nb_samples r sample_rate
 apad packet_size pad_dur pad_len whole_dur whole_len
 aperms mode seed

@@ -180,6 +180,7 @@ maskedmin planes
 maskedthreshold mode planes threshold
 maskfun fill high low planes sum
 median percentile planes radius radiusV
+mcdeint mode parity qp
 mergeplanes format map0p map0s map1p map1s map2p map2s map3p map3s mapping
 mestimate mb_size method search_param
 metadata direct expr file function key mode value
@@ -199,6 +200,8 @@ noise all_flags all_seed all_strength allf alls c0_flags c0_seed c0_strength c0f
     c1f c1s c2_flags c2_seed c2_strength c2f c2s c3_flags c3_seed c3_strength c3f c3s
 normalize blackpt independence smoothing strength whitept
 null
+nnedi deint etype field nns nsize planes pscrn qual weights
+nullsink
 nullsrc d duration r rate s sar size
 oscilloscope c g o s sc st t th tw tx ty x y
 overlay alpha eof_action eval format repeatlast shortest ts_sync_mode x y

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from rota.runners.argv.words import words
 
 _CONTAINERS = """
-aac ac3 ac4 adx aiff amr amrnb amrwb ape apng asf ass au av1 avi caf dirac dnxhd dts dtshd dv dvbsub eac3 evc ffmetadata
-flac flv g722 gif gxf h261 h263 h264 hevc iamf ico ilbc ivf jacosub loas lrc m4v matroska microdvd mjpeg mlp mov mp3 mpc
-mpc8 mpeg mpegts mpegvideo mpl2 mxf nsv nut obu ogg oma pjs pva rm roq sami sbc scc sox srt stl subviewer subviewer1 sup
-swf tak truehd tta vc1 voc vplayer vvc w64 wav webvtt wtv wv xwma yuv4mpegpipe
+aa aac aax ac3 ac4 adx aiff amr amrnb amrwb ape apng aptx aptx_hd apv aqtitle asf ass ast au av1 avi bonk caf cavsvideo
+cdg cine codec2 daud dhav dirac dnxhd dsf dts dtshd dv dvbsub eac3 evc ffmetadata fits flac flic flv g722 g723_1 g728
+g729 gif gxf h261 h263 h264 hevc iamf ico iff ilbc ircam ivf jacosub jpegxl_anim lc3 loas lrc m4v matroska mcc microdvd
+mjpeg mlp mmf mov mp3 mpc mpc8 mpeg mpegts mpegvideo mpl2 mpsub mxf nsv nut obu ogg oma osq pjs pva qcp qoa rm roq sami
+sbc scc ser shn sox spdif srt stl subviewer subviewer1 sup swf tak tedcaptions truehd tta vc1 vc1test voc vplayer vqf
+vvc w64 wav webp_anim webvtt wtv wv xwma yuv4mpegpipe
 """
 
 _RAW = """
@@ -23,9 +25,9 @@ g726le gsm rawvideo
 """
 
 _STILLS = """
-bmp_pipe dds_pipe dpx_pipe exr_pipe hdr_pipe j2k_pipe jpeg_pipe jpegls_pipe jpegxl_pipe pam_pipe pbm_pipe pcx_pipe
-pfm_pipe pgm_pipe pgmyuv_pipe png_pipe ppm_pipe psd_pipe qoi_pipe sgi_pipe sunrast_pipe tiff_pipe webp_pipe xbm_pipe
-xpm_pipe xwd_pipe image2pipe
+bmp_pipe dds_pipe dpx_pipe exr_pipe gif_pipe hdr_pipe j2k_pipe jpeg_pipe jpegls_pipe jpegxl_pipe pam_pipe pbm_pipe
+pcx_pipe pfm_pipe pgm_pipe pgmyuv_pipe png_pipe ppm_pipe psd_pipe qoi_pipe sgi_pipe sunrast_pipe tiff_pipe webp_pipe
+xbm_pipe xpm_pipe xwd_pipe image2pipe
 """
 
 DEMUXERS = words(_CONTAINERS) | words(_RAW) | words(_STILLS)
@@ -117,12 +119,14 @@ def _by_extension(table: str) -> Mapping[str, str]:
 DEMUXER_OF_EXTENSION = _by_extension(_EXTENSIONS)
 
 MUXERS = words("""
-    3g2 3gp ac3 ac4 adts adx aiff alaw amr apng asf asf_stream ass ast au avi avif caf crc dirac dnxhd dts dv dvd eac3
-    f32be f32le f4v f64be f64le ffmetadata flac flv framecrc framehash framemd5 g722 gif gxf h261 h263 h264 hash hevc
-    ico ilbc ipod ismv ivf jacosub latm lrc m4v matroska md5 microdvd mjpeg mlp mov mp2 mp3 mp4 mpeg mpeg1video
-    mpeg2video mpegts mulaw mxf mxf_d10 mxf_opatom null nut obu oga ogg ogv oma opus psp rawvideo rm s16be s16le s24be
-    s24le s32be s32le s8 sbc scc sox spdif spx srt streamhash sup svcd swf truehd tta ttml u16be u16le u24be u24le
-    u32be u32le u8 vc1 vcd vob voc vvc w64 wav webm webp webvtt wtv wv yuv4mpegpipe data
+    3g2 3gp ac3 ac4 adts adx aiff alaw amr amv apng aptx aptx_hd apv asf asf_stream ass ast au avi avif avs2 avs3
+    caf cavsvideo codec2 crc daud dfpwm dirac dnxhd dts dv dvd eac3 evc f32be f32le f4v f64be f64le ffmetadata fits
+    flac flv framecrc framehash framemd5 g722 g723_1 g726 g726le gif gsm gxf h261 h263 h264 hash hevc iamf ico ilbc
+    image2pipe ipod ircam ismv ivf jacosub latm lc3 lrc m4v matroska mcc md5 microdvd mjpeg mlp mmf mov mp2 mp3 mp4
+    mpeg mpeg1video mpeg2video mpegts mpjpeg mulaw mxf mxf_d10 mxf_opatom null nut obu oga ogg ogv oma opus psp
+    rawvideo rm s16be s16le s24be s24le s32be s32le s8 sbc scc sox spdif spx srt streamhash sup svcd swf truehd tta
+    ttml u16be u16le u24be u24le u32be u32le u8 vc1 vcd vob voc vvc w64 wav webm webp webvtt wtv wv yuv4mpegpipe
+    data
     """)
 
 MUXER_OF_EXTENSION = _by_extension("""
@@ -186,6 +190,43 @@ lrc lrc
 scc scc
 ttml ttml
 ffmetadata ffmeta
+adx adx
+alaw al
+amv amv
+aptx aptx
+aptx_hd aptxhd
+ast ast
+cavsvideo cavs
+codec2 c2
+dirac drc vc2
+dnxhd dnxhd dnxhr
+fits fits
+g722 g722
+gsm gsm
+gxf gxf
+h261 h261
+h263 h263
+ico ico
+ilbc lbc
+ircam sf ircam
+jacosub jss
+latm latm loas
+mlp mlp
+mmf mmf
+mulaw ul
+oma oma
+psp psp
+rm rm ra
+s16le sw
+s8 sb
+sbc sbc msbc
+sox sox
+spdif spdif
+swf swf
+truehd thd
+u16le uw
+u8 ub
+voc voc
 hls m3u8
 dash mpd
 image2 bmp dpx exr jls jpeg jpg jxl ljpg pam pbm pcx pfm pgm pgmyuv png ppm sgi tga tif tiff jp2 j2c j2k xwd sun ras
@@ -201,12 +242,13 @@ STILL_EXTENSIONS = words(
 )  # fmt: skip
 
 BITSTREAM_FILTERS = words("""
-    aac_adtstoasc av1_frame_merge av1_frame_split av1_metadata chomp dca_core dovi_rpu dts2pts dump_extra
-    dv_error_marker eac3_core evc_frame_merge extract_extradata filter_units h264_metadata h264_mp4toannexb
-    h264_redundant_pps hapqa_extract hevc_metadata hevc_mp4toannexb imxdump media100_to_mjpegb mjpeg2jpeg mjpegadump
-    mp3decomp mpeg2_metadata mpeg4_unpack_bframes mov2textsub noise null opus_metadata pcm_rechunk pgs_frame_merge
-    prores_metadata remove_extra setts showinfo text2movsub trace_headers truehd_core vp9_metadata vp9_raw_reorder
-    vp9_superframe vp9_superframe_split vvc_metadata vvc_mp4toannexb
+    aac_adtstoasc ahx_to_mp2 apv_metadata av1_frame_merge av1_frame_split av1_metadata chomp dca_core dovi_rpu
+    dovi_split dts2pts dump_extra dv_error_marker eac3_core eia608_to_smpte436m evc_frame_merge extract_extradata
+    filter_units h264_metadata h264_mp4toannexb h264_redundant_pps hapqa_extract hevc_metadata hevc_mp4toannexb
+    imxdump lcevc_metadata media100_to_mjpegb mjpeg2jpeg mjpegadump mp3decomp mpeg2_metadata mpeg4_unpack_bframes
+    mov2textsub noise null opus_metadata pcm_rechunk pgs_frame_merge prores_metadata remove_extra setts showinfo
+    smpte436m_to_eia608 text2movsub trace_headers truehd_core vp9_metadata vp9_raw_reorder vp9_superframe
+    vp9_superframe_split vvc_metadata vvc_mp4toannexb
     """)
 
 

@@ -29,6 +29,12 @@ class Option:
     key: str | None
     value: str
 
+    @property
+    def written(self) -> str:
+        """Its spelling, from which one level of quotes and backslashes comes off."""
+        # A value by its place must not look like `key=value`: its equals signs are escaped too.
+        return escape(self.value, ":=") if self.key is None else f"{self.key}={escape(self.value, ':')}"
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -150,11 +156,7 @@ def _labels(cursor: Cursor, argument: str) -> tuple[str, ...]:
 
 def _emit_filter(each: Filter) -> str:
     name = each.name if each.instance is None else f"{each.name}@{each.instance}"
-    # A value by its place must not look like `key=value`: its equals signs are escaped too.
-    options = ":".join(
-        escape(option.value, ":=") if option.key is None else f"{option.key}={escape(option.value, ':')}"
-        for option in each.options
-    )
+    options = ":".join(option.written for option in each.options)
     inside = "=" + escape(options, "[],;\n") if each.options else ""
     labels = ("".join(f"[{label}]" for label in side) for side in (each.inputs, each.outputs))
     before, after = labels

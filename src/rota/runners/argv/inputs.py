@@ -101,10 +101,10 @@ def _images(name: str, *, argument: str, glob: bool, wanted: str | None, touched
     special = "%*?[{\\" if glob else "%"
     if any(character in special for character in folder) or (glob and set("{}\\%") & set(last)):
         raise ArgvNotAllowed(argument, "a pattern may stand in the last part of a path only, and without braces or '%'")
-    if not glob and len(_NUMBERED.findall(last)) != last.count("%"):
+    if not glob and not len(_NUMBERED.findall(last)) == last.count("%") == 1:
         raise ArgvNotAllowed(argument, "a numbered name holds one number such as %03d")
     path, _ = touched.resolve(argument, name)
-    for found in matches(path, glob=glob, names=touched.files.paths()):
+    for found in matches(path, glob=glob, names=touched.names()):
         real, entry = touched.read(argument, "./" + found)
         demuxer_of(argument, real, entry)
     kind = "glob" if glob else "sequence"

@@ -32,9 +32,7 @@ def check_list(argument: str, path: str, touched: Touched) -> None:
     Raises:
         ArgvNotAllowed: An entry is missing, no media, or outside; or a directive is unknown.
     """
-    text = touched.files.text(path)
-    if text is None:
-        raise ArgvNotAllowed(argument, f"the list {path!r} is no UTF-8 text of at most a MiB")
+    text = touched.text(argument, path)
     if "\0" in text:
         raise ArgvNotAllowed(argument, f"the list {path!r} holds a NUL")
     count = 0

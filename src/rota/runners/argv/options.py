@@ -42,8 +42,12 @@ number g frame_drop_threshold async adrift_threshold timelimit filter_buffered_f
 level g v loglevel
 graph_complex g filter_complex lavfi
 script_complex g filter_complex_script
-write g progress
-write o x265-stats:
+write g progress vstats_file print_graphs_file
+word g print_graphs_format
+number g vstats_version
+write o x265-stats: stats_enc_pre: stats_enc_post: stats_mux_pre:
+text o stats_enc_pre_fmt: stats_enc_post_fmt: stats_mux_pre_fmt:
+target o target
 bool io vn an sn dn bitexact accurate_seek
 bool i re autorotate: find_stream_info
 bool o shortest autoscale: copyinkf: copypriorss: fix_sub_duration
@@ -63,7 +67,8 @@ safe i safe
 pattern_type i pattern_type
 hwaccel i hwaccel:
 plain i pixel_format
-text i sub_charenc: decryption_key activation_bytes
+charset i sub_charenc:
+text i decryption_key decryption_keys activation_bytes audible_key audible_iv palette: txt_page:
 map o map
 plain o map_metadata: map_chapters map_channel streamid program: timecode: isync
 text o metadata: disposition:
@@ -75,6 +80,7 @@ number o vol apad: strict: fix_sub_duration_heartbeat:
 plain o aspect: profile: level: preset: tune:
 plain o time_base: enc_time_base: fps_mode: rc_override: intra_matrix: inter_matrix:
 plain o chroma_intra_matrix: partitions: deblock: psy-rd: wpredp:
+text o palette:
 plain o timestamp rc_eq: gop_timecode: vendor: layer_rates:
 graph o filter: vf af
 script o filter_script:
@@ -109,8 +115,7 @@ REFUSED: Mapping[str, str] = {
     "format_whitelist": "which formats may be used is decided by the runner",
     "codec_whitelist": "which codecs may be used is decided by the runner",
     "report": "it writes a log whose place cannot be chosen",
-    "vstats": "it writes a file whose place cannot be chosen",
-    "vstats_file": "statistics by frame are written by -progress or by filters only",
+    "vstats": "it writes a file whose place cannot be chosen: give one with -vstats_file",
     "sdp_file": "a session sends nothing to a network",
     "fpre": "preset files are not allowed",
     "pre": "preset files are not allowed",

@@ -42,9 +42,7 @@ def joined_segments(argument: str, path: str, touched: Touched) -> tuple[list[st
     Raises:
         ArgvNotAllowed: It is no plain media playlist, or a segment is missing or no media of the session.
     """
-    text = touched.files.text(path)
-    if text is None:
-        raise ArgvNotAllowed(argument, f"the playlist {path!r} is no UTF-8 text of at most a MiB")
+    text = touched.text(argument, path)
     segments: list[str] = []
     demuxers: set[str | None] = set()
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):

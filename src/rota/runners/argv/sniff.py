@@ -8,7 +8,7 @@ of texts that name other files.
 import re
 
 from rota.errors import ArgvNotAllowed
-from rota.runners.argv.files import Entry, SessionFiles
+from rota.runners.argv.files import Entry, Touched
 from rota.runners.argv.formats import DEMUXER_OF_EXTENSION, SUBTITLES, extension
 
 _BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
@@ -108,30 +108,40 @@ def by_head(head: bytes) -> str | None:
     return _text_format(head) or _stream_format(head)
 
 
-def check_subtitles(argument: str, path: str, entry: Entry | None, files: SessionFiles) -> None:
+def check_subtitles(argument: str, path: str, entry: Entry | None, touched: Touched) -> None:
     """Check a file that the `subtitles` filter opens: nothing pins its demuxer, so it may hold nothing but subtitles.
 
     Args:
         argument: Where it is named.
         path: The path in the session.
         entry: What is there.
-        files: The session, for its text.
+        touched: Takes what is read of it.
 
     Raises:
         ArgvNotAllowed: It is neither text subtitles nor a film, or another demuxer might take it.
     """
     found = demuxer_of(argument, path, entry)
     if found in {"mov", "matroska"}:
+        _check_binary(argument, path, entry)
         return
     if found not in SUBTITLES:
         raise ArgvNotAllowed(argument, f"{path!r} holds no subtitles")
     if entry is None or entry.head is None:
         return
-    text = files.text(path)
-    if text is None or "\0" in text:
-        raise ArgvNotAllowed(argument, f"{path!r} is no UTF-8 text of at most a MiB")
+    text = touched.text(argument, path)
+    if "\0" in text:
+        raise ArgvNotAllowed(argument, f"{path!r} holds a NUL")
     if _DANGER_IN_TEXT.search(text):
         raise ArgvNotAllowed(argument, f"{path!r} holds words of a playlist, which could name other files")
+
+
+def _check_binary(argument: str, path: str, entry: Entry | None) -> None:
+    """A film that begins with a long text: the demuxers that look for words in a text stop at its first NUL."""
+    if entry is None or entry.head is None:
+        return
+    text, nul, _ = entry.head.partition(b"\0")
+    if not nul or _DANGER_IN_TEXT.search(text.decode("latin-1")):
+        raise ArgvNotAllowed(argument, f"{path!r} begins with a text, as no film does")
 
 
 def _is_transport_stream(head: bytes) -> bool:

@@ -10,9 +10,11 @@ from rota.errors import ArgvNotAllowed
 from rota.runners.argv.files import Touched
 from rota.runners.argv.formats import MUXER_OF_EXTENSION, MUXERS, extension
 from rota.runners.argv.values import check_value
+from rota.runners.argv.written import written_files, written_pattern
 
 _SLAVE = re.compile(r"(?:\[(?P<options>[^\[\]\\'|]*)\])?(?P<name>[^\[\]\\'|]+)")
 _STREAMS = re.compile(r"[avs\d,]+")
+_MANY_FILES = frozenset({"hls", "segment"})
 
 
 def tee_outputs(name: str, *, argument: str, touched: Touched) -> str:
@@ -34,10 +36,16 @@ def tee_outputs(name: str, *, argument: str, touched: Touched) -> str:
         slave = _SLAVE.fullmatch(part)
         if not slave:
             raise ArgvNotAllowed(argument, f"{part[:60]!r} is no output of a tee")
-        options = dict(_option(each, argument) for each in (slave["options"] or "").split(":") if each)
-        path = touched.write(argument, slave["name"])
-        wanted = options.pop("f", None) or MUXER_OF_EXTENSION.get(extension(path), "")
-        pinned = {"f": inside_format(wanted, argument), **options}
+        options = dict(_option(each, argument, touched) for each in (slave["options"] or "").split(":") if each)
+        wanted = options.pop("f", None) or MUXER_OF_EXTENSION.get(extension(slave["name"]), "")
+        if wanted in _MANY_FILES:
+            path = written_files(wanted, slave["name"], argument=argument, touched=touched)
+        else:
+            path = touched.write(argument, slave["name"])
+            wanted = inside_format(wanted, argument)
+        if wanted == "segment" and "segment_format" not in options:
+            options["segment_format"] = inside_format(MUXER_OF_EXTENSION.get(extension(path), ""), argument)
+        pinned = {"f": wanted, **options}
         out.append("[" + ":".join(f"{key}={value}" for key, value in pinned.items()) + "]./" + path)
     return "|".join(out)
 
@@ -53,12 +61,18 @@ def inside_format(wanted: str, argument: str) -> str:
     return wanted
 
 
-def _option(text: str, argument: str) -> tuple[str, str]:
+def _option(text: str, argument: str, touched: Touched) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
         raise ArgvNotAllowed(argument, f"{text[:40]!r} is no option of an output of a tee")
     if key == "f":
+        return key, value if value in _MANY_FILES else inside_format(value, argument)
+    if key == "segment_format":
         return key, inside_format(value, argument)
+    if key == "hls_segment_filename":
+        return key, "./" + written_pattern(value, argument=argument, touched=touched)
+    if key == "hls_flags":
+        return key, check_value("hls_flags", value, argument=argument)
     if key == "onfail" and value in {"abort", "ignore"}:
         return key, value
     if key == "select" and _STREAMS.fullmatch(value):

@@ -4,6 +4,8 @@
 takes its options. Some options (lists of codec parameters) go through it a third time.
 """
 
+import functools
+import re
 from dataclasses import dataclass
 
 WHITESPACE = " \n\t\r"
@@ -38,26 +40,32 @@ def take(cursor: Cursor, terminators: str) -> str:
         The token without quotes and escapes. Blanks at both ends are dropped unless they were quoted or escaped.
     """
     cursor.skip_blanks()
+    text, ordinary = cursor.text, _ordinary(terminators)
     out: list[str] = []
+    # What was quoted or escaped keeps its blanks: `kept` pieces are not trimmed.
     kept = 0
     while cursor.next and cursor.next not in terminators:
-        character = cursor.next
-        cursor.at += 1
-        if character == "\\" and cursor.next:
-            out.append(cursor.next)
-            cursor.at += 1
-            kept = len(out)
-        elif character == "'":
-            end = cursor.text.find("'", cursor.at)
-            stop = len(cursor.text) if end < 0 else end
-            out.extend(cursor.text[cursor.at : stop])
-            cursor.at = stop if end < 0 else end + 1
+        run = ordinary.match(text, cursor.at)
+        if run:
+            out.append(run[0])
+            cursor.at = run.end()
+        elif cursor.next == "'":
+            end = text.find("'", cursor.at + 1)
+            out.append(text[cursor.at + 1 : len(text) if end < 0 else end])
+            cursor.at = len(text) if end < 0 else end + 1
             kept = len(out) if end >= 0 else kept
         else:
-            out.append(character)
-    while len(out) > kept and out[-1] in WHITESPACE:
-        out.pop()
-    return "".join(out)
+            # A backslash, which is itself where nothing follows it.
+            escaped = text[cursor.at + 1 : cursor.at + 2]
+            out.append(escaped or "\\")
+            cursor.at += 1 + len(escaped)
+            kept = len(out) if escaped else kept
+    return "".join(out[:kept]) + "".join(out[kept:]).rstrip(WHITESPACE)
+
+
+@functools.cache
+def _ordinary(terminators: str) -> re.Pattern[str]:
+    return re.compile("[^'\\\\" + re.escape(terminators) + "]+")
 
 
 def escape(text: str, special: str) -> str:
@@ -70,10 +78,9 @@ def escape(text: str, special: str) -> str:
     Returns:
         The text with backslashes.
     """
-    last = len(text) - 1
-    return "".join(
-        "\\" + character
-        if character in "\\'" or character in special or (character in WHITESPACE and index in {0, last})
-        else character
-        for index, character in enumerate(text)
-    )
+    body = re.sub("[" + re.escape("\\'" + special) + "]", r"\\\g<0>", text)
+    if text[-1:] and text[-1] in WHITESPACE and text[-1] not in special:
+        body = f"{body[:-1]}\\{body[-1]}"
+    if text[:1] and text[0] in WHITESPACE and text[0] not in special and len(text) > 1:
+        body = "\\" + body
+    return body

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from rota.errors import ArgvNotAllowed
 from rota.runners.argv import options_numeric
 from rota.runners.argv.formats import BITSTREAM_FILTERS
+from rota.runners.argv.graph import parse_options
+from rota.runners.argv.tokens import Cursor, escape, take
 
 VALUE_CHARACTERS_MAX = 4096
 
@@ -24,16 +26,20 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
     # Its names become parts of paths where an output's name holds `%v`.
     "stream_groups": re.compile(r"[\w:, =-]*"),
     "strftime": re.compile(r"0|1|true|false"),
-    "prefix": re.compile(r"(?![/~])(?!.*\.\.)[\w./-]*"),
+    # It is only written into a playlist, where a whole address is common; nothing is opened by it.
+    "prefix": re.compile(r"(?:https?://[\w.-]+(?::\d+)?/)?(?![/~])(?!.*\.\.)[\w./-]*"),
+    "target": re.compile(r"(?:(?:pal|ntsc|film)-)?(?:vcd|svcd|dvd|dv|dv50)"),
+    # The C library's iconv loads tables by this name.
+    "charset": re.compile(r"[A-Za-z0-9][\w.:+-]{0,40}", re.ASCII),
 }
 _REASONS = {
     "hwaccel": "devices are not opened",
-    "prefix": "a prefix of entries is a relative path",
+    "prefix": "a prefix of entries is a relative path or an http address",
 }
 
 _FLAGS_REFUSED = ("append_list",)
 _DICTIONARY = re.compile(r"(\w[\w-]*)=([\w.+,-]*)")
-_BITSTREAM_OPTION = re.compile(r"[\w-]+=[^\x00-\x1f\\']*")
+_BITSTREAM_KEY = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 _NUMERIC_OF_OUTPUTS = frozenset((options_numeric.OF_OUTPUTS + options_numeric.OF_BOTH).split())
 
 
@@ -84,11 +90,25 @@ def _dictionary(value: str, argument: str) -> str:
 
 
 def _bitstream_filters(value: str, argument: str) -> str:
-    for part in value.split(","):
-        name, equals, options = part.partition("=")
+    """Read a list of bitstream filters as ffmpeg does, and write it anew: `setts=ts='if(eq(N,0),0,PTS)',null`."""
+    cursor = Cursor(value)
+    out: list[str] = []
+    while cursor.next:
+        name, equals, options = take(cursor, ",").partition("=")
+        cursor.at += 1
         if name not in BITSTREAM_FILTERS:
             raise ArgvNotAllowed(argument, f"the bitstream filter {name[:40]!r} is not allowed")
-        for option in options.split(":") if equals else ():
-            if not _BITSTREAM_OPTION.fullmatch(option):
-                raise ArgvNotAllowed(argument, f"the option {option[:40]!r} of {name} is not allowed")
-    return value
+        written: list[str] = []
+        for option in parse_options(options):
+            # The first may be given by its place alone. None of these filters has an option that names a file.
+            if not (option.key is None and not written) and not _BITSTREAM_KEY.fullmatch(option.key or ""):
+                raise ArgvNotAllowed(
+                    argument, f"the option {option.key or option.value[:40]!r} of {name} is not allowed"
+                )
+            if any(character < " " for character in option.value):
+                raise ArgvNotAllowed(argument, f"a value of {name} holds a control character")
+            written.append(option.written)
+        out.append(escape(name + equals + ":".join(written), ","))
+    if not out:
+        raise ArgvNotAllowed(argument, "it names no bitstream filter")
+    return ",".join(out)

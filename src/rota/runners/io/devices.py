@@ -15,10 +15,12 @@ from rota.errors import DeviceNotFound, PairingError
 from rota.runners import pairing
 from rota.runners.handshake import credential_digest
 from rota.runners.io.store import Statements
-from rota.runners.records import AuditRow, Device
+from rota.runners.records import AuditRow, Device, DisabledOrg
 
 DEVICES_MAX = 1000
 """Devices in one list."""
+ORGS_MAX = 1000
+"""Disabled organisations in one list."""
 CODE_TRIES = 5
 """New codes that are drawn until one has a selector of its own."""
 
@@ -83,13 +85,31 @@ class Devices(Statements):
         self._there(await self._fetch("rename_device.sql", device_id, name, now), device_id)
 
     async def rotate_key(
-        self, device_id: str, public_key: bytes, *, overlap_s: float = pairing.OVERLAP_S, now: datetime | None = None
-    ) -> None:
+        self,
+        device_id: str,
+        public_key: bytes,
+        *,
+        overlap_s: float = pairing.OVERLAP_S,
+        by: bytes | None = None,
+        now: datetime | None = None,
+    ) -> datetime | None:
         """Registers a device's next key; the one before is good for `overlap_s` seconds more.
 
-        Raises: DeviceNotFound for an unknown or revoked device.
+        Args:
+            device_id: the device.
+            public_key: its next key. One that it has already changes nothing.
+            overlap_s: how long the one before is good.
+            by: the key that the device asked with; None: an operator asks.
+            now: for tests.
+
+        Returns: until when the key before is good; None: there was none.
+
+        Raises: DeviceNotFound for an unknown or revoked device, or a key that is not good any more.
         """
-        self._there(await self._fetch("rotate_key.sql", device_id, public_key, overlap_s, now), device_id)
+        rows = await self._fetch("rotate_key.sql", device_id, public_key, overlap_s, by, now)
+        self._there(rows, device_id)
+        until: datetime | None = rows[0]["previous_until"]
+        return until
 
     async def revoke(self, device_id: str, *, now: datetime | None = None) -> None:
         """Revokes a device for ever; its gateway closes its connection at once.
@@ -101,6 +121,21 @@ class Devices(Statements):
     async def revoked(self, device_ids: Iterable[str]) -> set[str]:
         """Which of these devices may not be connected."""
         return {row["device_id"] for row in await self._fetch("revoked.sql", sorted(device_ids))}
+
+    async def disable_org(self, org_id: str, *, reason: str | None = None, now: datetime | None = None) -> DisabledOrg:
+        """Disables an organisation: its devices are cut off at once (4403), none of its jobs is assigned or created."""
+        row = dict((await self._fetch("disable_org.sql", org_id, reason, now))[0])
+        del row["told"]
+        return DisabledOrg(**row)
+
+    async def enable_org(self, org_id: str, *, now: datetime | None = None) -> bool:
+        """Lets an organisation use runners again. False: it was not disabled."""
+        return bool(await self._fetch("enable_org.sql", org_id, now))
+
+    async def disabled_orgs(self, org_ids: Iterable[str] | None = None) -> list[DisabledOrg]:
+        """Which organisations are disabled, of all or of these; at most 1,000."""
+        asked = None if org_ids is None else sorted(org_ids)
+        return [DisabledOrg(**dict(row)) for row in await self._fetch("disabled_orgs.sql", asked, ORGS_MAX)]
 
     async def use_nonce(self, device_id: str, nonce: str, *, now: datetime | None = None) -> bool:
         """Uses a nonce up. False: it was used before."""
@@ -115,6 +150,11 @@ class Devices(Statements):
     async def credential_good(self, credential: str, *, now: datetime | None = None) -> bool:
         """Whether this is a secret of the pool."""
         return bool(await self._fetch("credential.sql", credential_digest(credential), now))
+
+    async def ended_credentials(self, digests: Iterable[bytes], *, now: datetime | None = None) -> set[bytes]:
+        """Which of these secrets, given by their digests, are good no more."""
+        rows = await self._fetch("ended_credentials.sql", sorted(digests), now)
+        return {row["credential_hash"] for row in rows}
 
     async def note(
         self,

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 MIB: Final = 1024 * 1024
+FULL_BYTES: Final = 256 * 1024
+"""Less is as good as nothing: a program that writes has ended with an error before the last block."""
 NAME_BYTES: Final = 4096
 """What a file or folder counts beside its blocks: a block of the usual size."""
 
@@ -54,6 +56,15 @@ class Room:
         if free < self.floor_bytes:
             return Lack(f"only {free // MIB:,} MiB of disk are free; {self.floor_bytes // MIB:,} must stay", False)
         return None
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk that a folder lies on takes no more: no bytes, or no names.
+
+    Raises: OSError if the folder cannot be read.
+    """
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < FULL_BYTES or (disk.f_files > 0 and disk.f_favail == 0)
 
 
 def used_bytes(folder: Path | str) -> int:

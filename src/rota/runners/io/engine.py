@@ -9,6 +9,7 @@ Spec: runners, "Engine to gateway", "Gateway internal API (engine-facing)".
 """
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -25,9 +26,8 @@ from rota.runners.io.gateway_client import GatewayClient
 from rota.runners.records import OUTPUT_BYTES, OUTPUT_BYTES_OTHER, TARGETS, idempotency_key
 from rota.sessions import Session, SessionAsk
 
-LOOK_FIRST_S: Final = 0.03
-LOOK_MOST_S: Final = 0.5
-"""How often a job is looked at until a runner has taken it: soon at first, as a free runner takes it at once."""
+ASSIGN_WAIT_S: Final = 5
+"""One long poll for a runner; between two of them the waiting job is said to move."""
 NO_RUNNER_WAIT_S: Final = 60.0
 """A job that found no runner starts again a minute later, as one that found no slot."""
 END_S: Final = 30.0
@@ -140,23 +140,23 @@ class Engine:
     async def _assigned(self, ask: SessionAsk, job: JobView) -> RunnerSession:
         """Waits until a runner has taken the job."""
         wait_s = self._options.wait_s if ask.wait_s is None else ask.wait_s
-        until, pause_s = lease_clock() + wait_s, LOOK_FIRST_S
+        until = lease_clock() + wait_s
         while job.open_session is None:
             if job.ended:
                 raise SessionLost(
                     f"The session's job {job.job_id} ended as {job.state} before it began. Open a new session.",
                     reason=job.state,
                 )
-            if lease_clock() >= until:
+            left_s = until - lease_clock()
+            if left_s <= 0:
                 raise NoRunner(
                     f"No runner took this {ask.job_type} for {ask.target} within {wait_s:g} s. See which are online "
                     "with `rota runner list`, and raise wait_s if they are only busy.",
                     after_s=NO_RUNNER_WAIT_S,
                 )
-            await asyncio.sleep(pause_s)
-            pause_s = min(LOOK_MOST_S, pause_s * 1.5)
+            window_s = min(ASSIGN_WAIT_S, math.ceil(left_s))
+            job = await self._means.client.job(job.job_id, wait_s=window_s, until="running")
             ask.moved()
-            job = await self._means.client.job(job.job_id)
         return RunnerSession(
             self._means, ask, session_id=job.open_session, job_id=job.job_id, output_bytes_max=_output_bytes_max(ask)
         )

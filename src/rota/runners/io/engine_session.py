@@ -17,9 +17,17 @@ from pathlib import PurePosixPath
 from typing import Final, TypeVar
 from uuid import UUID, uuid4
 
-from rota.errors import GatewayAway, OpFailed, ProgramFailed, SessionError, SessionLost
+from rota.errors import (
+    GatewayAway,
+    JobNotFound,
+    OpFailed,
+    ProgramFailed,
+    SessionError,
+    SessionLost,
+    VerificationFailed,
+)
 from rota.io.log import get_logger
-from rota.objects.keys import staging_key
+from rota.objects.keys import check_final_key, staging_key
 from rota.objects.store import CONTENT_TYPE, ObjectStore
 from rota.runners import ops
 from rota.runners.engine_answers import JobView, result_or_raise
@@ -140,6 +148,8 @@ class RunnerSession:
         bytes_max: int | None = None,
     ) -> Published:
         """Takes a file out, has it checked and promoted."""
+        if to is not None:
+            check_final_key(to)  # before gigabytes are moved
         limit = min(bytes_max or self._output_bytes_max, self._output_bytes_max)
         kind = content_type or mimetypes.guess_type(path)[0] or CONTENT_TYPE
         job_id = UUID(self._job_id)
@@ -156,7 +166,19 @@ class RunnerSession:
         n, claimed = await _reissued(issue)
         final = to or f"outputs/{self._job_id}/{n}/{PurePosixPath(path).name}"
         judging = self._means.outputs.promote(job_id, n, to=final, expect=expect, bytes_max=limit, claimed=claimed)
-        return await self._stirring(judging)
+        try:
+            return await self._stirring(judging)
+        except VerificationFailed as error:
+            await self._refuse(str(error))
+            raise
+
+    async def _refuse(self, why: str) -> None:
+        """Ends the session of a runner whose output is not what was asked for. Who counts failures looks at its job."""
+        try:
+            await self._means.client.verdict(self._job_id, why)
+            self.closed = True
+        except (SessionError, JobNotFound) as error:
+            log.warning("job of a refused output was not failed", job_id=self._job_id, error=str(error))
 
     async def stat(self, path: str) -> Stat:
         """Whether a file is there."""

@@ -28,6 +28,7 @@ from rota.runners import handshake
 from rota.runners.gateway import Gateway
 from rota.runners.io.devices import Devices
 from rota.runners.io.lanes import Lanes
+from rota.runners.io.proving import prove
 from rota.runners.io.store import RunnerStore
 from rota.runners.matching import RunnerKind, offered
 from rota.runners.messages import CloseCode, DeviceAuth, Frame, Limits, Requires, encode
@@ -60,19 +61,30 @@ class Exchange:
         gateway: the rules.
         store, devices: the database.
         org_cap: slots of the pool that one organisation may hold; None: any number.
+        clock: seconds that never step; None: the event loop's.
     """
 
-    def __init__(self, gateway: Gateway, store: RunnerStore, devices: Devices, *, org_cap: int | None = None) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        store: RunnerStore,
+        devices: Devices,
+        *,
+        org_cap: int | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.gateway = gateway
         self.store = store
         self.devices = devices
         self._org_cap = org_cap
         self._instance = gateway.rules.instance
         self._loop = asyncio.get_running_loop()
+        self._clock = clock or self._loop.time
         self._lanes = Lanes()
         self._numbers = count(1)
         self._asks = count(1)
         self._links: dict[int, Link] = {}
+        self._shown: dict[str, bytes] = {}
         self._answers: dict[int, asyncio.Future[OpAnswer]] = {}
         self._renewals: list[tuple[int, str, tuple[events.Lease, ...]]] = []
         self._events: deque[events.Event] = deque()
@@ -133,6 +145,30 @@ class Exchange:
             if answer.cancelled():
                 self.happened(events.AskGone(ask))
 
+    async def look_for_barred(self) -> None:
+        """Ends the connections of who may not be connected any more: revoked devices, those of disabled organisations,
+        and workers whose secret was replaced.
+
+        Raises: DatabaseAway.
+        """
+        pooled, desktops = set[str](), dict[str, str | None]()
+        for view in self.gateway.registry.runners():
+            who = view.identity
+            if who.kind == RunnerKind.DESKTOP:
+                desktops[who.runner_id] = who.org_id
+            else:
+                pooled.add(who.runner_id)
+        self._shown = {runner_id: digest for runner_id, digest in self._shown.items() if runner_id in pooled}
+        if desktops:
+            for device_id in sorted(await self.devices.revoked(desktops)):
+                self.happened(events.Revoked(device_id))
+            for org in await self.devices.disabled_orgs({org_id for org_id in desktops.values() if org_id is not None}):
+                self.happened(events.Forbidden(org.org_id))
+        if self._shown:
+            ended = await self.devices.ended_credentials(set(self._shown.values()))
+            for runner_id in sorted(name for name, digest in self._shown.items() if digest in ended):
+                self.happened(events.Revoked(runner_id, "the pool's secret was replaced"))
+
     async def stop(self) -> None:
         """Says goodbye to all, and writes what is still to be written; safe to repeat."""
         self.happened(events.Stop("this gateway ends"))
@@ -149,7 +185,7 @@ class Exchange:
         self._handling = True
         try:
             while self._events:
-                for command in self.gateway.handle(self._events.popleft(), self._loop.time(), time.time()):
+                for command in self.gateway.handle(self._events.popleft(), self._clock(), time.time()):
                     self._do(command)
         finally:
             self._handling = False
@@ -161,7 +197,7 @@ class Exchange:
             return  # a timer that is early finds nothing to do, and is set again
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = self._loop.call_at(at, self._tick), at
+        self._timer, self._timer_at = self._loop.call_later(max(0.0, at - self._clock()), self._tick), at
 
     def _tick(self) -> None:
         self._timer = None
@@ -227,21 +263,12 @@ class Exchange:
             if not await self.devices.credential_good(auth.credential):
                 return refused("the pool's credential is unknown or was replaced")
             identity = events.Identity(f"pool:{auth.worker_name}", RunnerKind.CLOUD_POOL, None)
+            self._shown[identity.runner_id] = handshake.credential_digest(auth.credential)
             return events.Verified(connection, identity)
-        refusal = handshake.check_time(auth, wall=time.time())
-        if refusal is not None:
-            return events.Refused(connection, refusal.code, refusal.reason, tells_time=refusal.tells_time)
-        device = await self.devices.find(auth.device_id)
-        if device is None or device.revoked_at is not None:
-            return refused("this device is unknown or was revoked; pair it again")
-        keys = [device.public_key]
-        until = device.previous_until
-        if device.previous_key is not None and until is not None and until.timestamp() > time.time():
-            keys.append(device.previous_key)
-        if not any(handshake.verify_device(auth, public_key=key, host=host) for key in keys):
-            return refused("the signature is not this device's, or is for another host than this gateway's")
-        if not await self.devices.use_nonce(auth.device_id, auth.nonce):
-            return refused("this hello was used before")
+        proved = await prove(self.devices, auth, host=host)
+        if isinstance(proved, handshake.Refusal):
+            return events.Refused(connection, proved.code, proved.reason, tells_time=proved.tells_time)
+        device = proved.device
         return events.Verified(connection, events.Identity(device.device_id, RunnerKind.DESKTOP, device.org_id))
 
     async def _seen(self, seen: events.Seen) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from rota.errors import GatewayAway, JobNotFound, OpInFlight, SessionError
+from rota.errors import GatewayAway, JobNotFound, OpInFlight, OpTimeout, SessionError
 from rota.io.clock import lease_clock
 from rota.io.log import redact
 from rota.runners.engine_answers import AGAIN_S, JobView, OpAnswer, read_answer, read_job, read_staging, refused
@@ -27,6 +27,8 @@ WAIT_S: Final = 30
 LOST_S: Final = 60.0
 """How long a request whose answer was lost is asked again: longer than a lease, in which a runner finds another
 gateway."""
+HELD_S: Final = 20.0
+"""A request that was lost after so long was taken: a balancer's limit cut it off, and no gateway is missing."""
 AGAIN_FIRST_S: Final = 0.2
 AGAIN_MOST_S: Final = 5.0
 OP_SLACK_S: Final = 15.0
@@ -64,12 +66,13 @@ class GatewayClient:
         """Creates a job, or finds the one that has its idempotency key."""
         return read_job(await self._insist("POST", "/jobs", body=body))
 
-    async def job(self, job_id: str, *, wait_s: int = 0) -> JobView:
-        """Reads a job; with `wait_s`, when it has ended or the window is over.
+    async def job(self, job_id: str, *, wait_s: int = 0, until: str = "ended") -> JobView:
+        """Reads a job; with `wait_s`, when it has ended, or the window is over; until `running`, also when a runner has
+        accepted it.
 
         Raises: JobNotFound.
         """
-        query = {} if wait_s <= 0 else {"wait": f"{wait_s}s"}
+        query = {} if wait_s <= 0 else {"wait": f"{wait_s}s", "until": until}
         return read_job(await self._insist("GET", f"/jobs/{job_id}", query=query, answer_s=wait_s + ANSWER_S))
 
     async def staging(self, job_id: str) -> int:
@@ -78,6 +81,13 @@ class GatewayClient:
         Raises: JobNotFound.
         """
         return read_staging(await self._insist("POST", f"/jobs/{job_id}/staging"))
+
+    async def verdict(self, job_id: str, message: str) -> None:
+        """Says that an output of this job was refused: it fails with class `runner`.
+
+        Raises: JobNotFound; GatewayRefused if it has ended otherwise.
+        """
+        await self._insist("POST", f"/jobs/{job_id}/verdict", body={"message": message[:2000]})
 
     async def cancel(self, job_id: str) -> None:
         """Cancels a job; one that has ended is let be."""
@@ -112,9 +122,11 @@ class GatewayClient:
         own_op: bool = False,
     ) -> bytes:
         """Asks until there is an answer, for a while."""
+        began = lease_clock()
         until: float | None = None
         pause_s = AGAIN_FIRST_S
         while True:
+            asked_at = lease_clock()
             try:
                 return await self._ask(method, path, body=body, query=query, answer_s=answer_s)
             except GatewayAway:
@@ -123,8 +135,13 @@ class GatewayClient:
                 # After a lost answer this is our own op, which still runs.
                 if not own_op or until is None:
                     raise
+            except OpTimeout:
+                # Before its time is over it is the gateway that ends: the runner goes on, and another gateway is asked.
+                if not own_op or lease_clock() >= began + answer_s - OP_SLACK_S:
+                    raise
             now = lease_clock()
-            until = now + self._lost_s if until is None else until
+            if until is None or now >= asked_at + HELD_S:
+                until = min(now, began + answer_s) + self._lost_s
             if now >= until:
                 raise GatewayAway(
                     f"The gateway at {redact(self._base)} has not answered for {self._lost_s:g} s. Is `rota gateway` "

@@ -9,7 +9,6 @@ Spec: runners, "Transport and envelope".
 
 import asyncio
 import contextlib
-import logging
 import ssl
 from collections.abc import Callable
 from typing import Final
@@ -19,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidProxy, InvalidStatus,
 from websockets.typing import Subprotocol
 
 from rota.errors import ProtocolError
-from rota.io.log import get_logger
+from rota.io.log import SILENT, get_logger, redact
 from rota.runners.agent_events import Connected, DialFailed, Dropped, Heard, Received
 from rota.runners.dial import Gateway
 from rota.runners.messages import READ_BYTES_MAX, SUBPROTOCOL, from_gateway
@@ -39,7 +38,6 @@ ABNORMAL: Final = 1006
 LinkEvent = Connected | DialFailed | Received | Heard | Dropped
 
 log = get_logger("rota.runner")
-_silent: Final = logging.Logger("rota.runners.gateway_link", level=logging.CRITICAL + 1)
 
 
 class GatewayLink:
@@ -106,7 +104,7 @@ class GatewayLink:
         # No redirects are followed: what is signed is for the host that is dialled.
         return await _Straight(
             self._gateway.connect_url, subprotocols=[Subprotocol(SUBPROTOCOL)], max_size=READ_BYTES_MAX,
-            ssl=self._tls if self._gateway.tls else None, compression=None, user_agent_header=None, logger=_silent,
+            ssl=self._tls if self._gateway.tls else None, compression=None, user_agent_header=None, logger=SILENT,
             ping_interval=None, open_timeout=None, close_timeout=CLOSE_TIMEOUT_S, create_connection=Counted,
         )  # fmt: skip
 
@@ -181,7 +179,8 @@ def _words(error: BaseException) -> str:
         case TimeoutError():
             return f"it did not answer within {OPEN_TIMEOUT_S:g} s"
         case ProxyError() | InvalidProxy():
-            return f"the proxy: {str(error)[:REASON_CHARS_MAX]}"
+            # Its address may hold an account, and the library quotes it.
+            return f"the proxy: {redact(str(error))[:REASON_CHARS_MAX]}"
         case asyncio.CancelledError():
             return "it was given up"
         case _:

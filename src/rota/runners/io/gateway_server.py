@@ -17,12 +17,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from rota.errors import ProtocolError
 from rota.io.log import get_logger
 from rota.io.outbox import Outbox
-from rota.io.serving import Place, Serving
+from rota.io.serving import Place, QuietWebSocket, Serving
 from rota.runners.handshake import dialled_host
 from rota.runners.io.exchange import Exchange
 from rota.runners.io.figures import Figures
@@ -228,7 +227,7 @@ class _Session:
 _PROTOCOL: Final = "rota.protocol"
 
 
-class _HeardProtocol(WebSocketsSansIOProtocol):
+class _HeardProtocol(QuietWebSocket):
     """uvicorn's websocket, which also tells that bytes came in."""
 
     heard: Callable[[], None] | None = None

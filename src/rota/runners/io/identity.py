@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rota.errors import SettingsError
 
 FILE_NAME: Final = "device.json"
+NEXT_NAME: Final = "device.next.json"
+"""The pairing with its next key, while that is registered: one whose answer was lost on the way is not lost itself."""
 MODE: Final = 0o600
 FILE_BYTES_MAX: Final = 64 * 1024
 
@@ -37,6 +39,11 @@ class Identity(msgspec.Struct, frozen=True, rename="camel"):
         return f"Identity(gateway={self.gateway!r}, device_id={self.device_id!r}, org_id={self.org_id!r})"
 
     @property
+    def public_key(self) -> str:
+        """The public half of its key, in base64url."""
+        return _text(self.key.public_key().public_bytes_raw())
+
+    @property
     def key(self) -> Ed25519PrivateKey:
         """The private key.
 
@@ -51,33 +58,42 @@ def new_key() -> tuple[str, str]:
     return _text(key.private_bytes_raw()), _text(key.public_key().public_bytes_raw())
 
 
-def write_identity(folder: Path, identity: Identity) -> Path:
+def write_identity(folder: Path, identity: Identity, *, name: str = FILE_NAME) -> Path:
     """Keeps a pairing, in place of any older one.
 
     Raises: OSError.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=FILE_NAME, dir=folder)  # made with 0600
+    descriptor, made = tempfile.mkstemp(prefix=FILE_NAME, dir=folder)  # made with 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(file.fileno(), MODE)
             file.write(msgspec.json.format(msgspec.json.encode(identity)) + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, folder / FILE_NAME)
+        os.replace(made, folder / name)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(name)
+            os.unlink(made)
         raise
+    return folder / name
+
+
+def take_next(folder: Path) -> Path:
+    """The next key was registered: it is the device's key from now on.
+
+    Raises: OSError.
+    """
+    os.replace(folder / NEXT_NAME, folder / FILE_NAME)
     return folder / FILE_NAME
 
 
-def read_identity(folder: Path) -> Identity | None:
+def read_identity(folder: Path, *, name: str = FILE_NAME) -> Identity | None:
     """The pairing that is kept here; None: this device is not paired.
 
     Raises: SettingsError if the file may be read by others, or is not what `write_identity` writes.
     """
-    path = folder / FILE_NAME
+    path = folder / name
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -24,7 +24,7 @@ from rota.runners import ops
 from rota.runners.argv import Compiled, compile_argv
 from rota.runners.failures import OpFailure
 from rota.runners.ffmpeg_report import Complaints, expected_s
-from rota.runners.io.disk import used_bytes
+from rota.runners.io.disk import is_full, used_bytes
 from rota.runners.io.session_folder import SessionFolder
 from rota.runners.io.session_paths import NewFile, make_folders, open_to_read, size_of
 from rota.runners.io.tool_run import ToolRunner
@@ -144,7 +144,10 @@ class MediaSession:
 
     async def _stage(self, args: ops.StageArgs, progress: OnProgress) -> Part:
         room = await asyncio.to_thread(self._bytes_left)
-        bytes_max = min(args.max_bytes, max(0, room))
+        if room <= 0:
+            # Also for an empty object: a name takes room, too (S80).
+            raise OpFailure(OpCode.DISK_FULL, "The session's files take all that they may: nothing more is staged.")
+        bytes_max = min(args.max_bytes, room)
         too_large = (
             OpFailure(OpCode.FILE_TOO_LARGE, f"The object has more than {args.max_bytes:,} bytes.")
             if bytes_max == args.max_bytes
@@ -182,15 +185,19 @@ class MediaSession:
         compiled = await asyncio.to_thread(self._compiled, "ffmpeg", args)
         before = await asyncio.to_thread(_snapshot, self._folder)
         said, report = Complaints(), ProgressReader(None)
+        furthest = 0.0
 
         def reported(data: bytes) -> None:
+            nonlocal furthest
             fraction = report.feed(data)
             expected = expected_s(args.argv, said.duration_s)
             if fraction == 1.0:
                 progress(1.0, None)
             elif fraction is not None and report.out_time_s is not None:
-                known = min(0.999, report.out_time_s / expected) if expected else None
-                progress(known, f"{report.out_time_s:.1f} s written")
+                if expected:
+                    # What is expected may grow while more inputs are named.
+                    furthest = max(furthest, min(0.999, report.out_time_s / expected))
+                progress(furthest if expected else None, f"{report.out_time_s:.1f} s written")
 
         good = False
         try:
@@ -200,6 +207,9 @@ class MediaSession:
                 bytes_left=self._bytes_left, stdout=reported, stderr=said.take,
             )  # fmt: skip
             good = end.exit_code == 0
+            if not good and await asyncio.to_thread(is_full, self._folder):
+                # Before what it has begun is removed, which makes room again.
+                raise OpFailure(OpCode.DISK_FULL, "The runner's disk is full.", retryable=True)
         finally:
             if not good:
                 # What a failed run has begun is never taken for its output.
@@ -254,7 +264,7 @@ def _read(folder: Path, args: ops.ReadArgs) -> Part:
                     f"{args.path[:200]!r} has more than {args.max_bytes:,} bytes: publish it, and read the object.",
                 )
     try:
-        text, encoding = content.decode(), "utf-8"
+        text, encoding = content.decode(), "utf8"
     except UnicodeDecodeError:
         text, encoding = base64.b64encode(content).decode(), "base64"
     return ops.ReadResult(content=text, encoding=encoding, bytes=len(content))

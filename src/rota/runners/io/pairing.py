@@ -1,22 +1,35 @@
-"""Pairing of this machine with a gateway: a one-time code goes in, and this device's own name comes out.
+"""Pairing of this machine with a gateway, and the rotation of its key.
 
-The key is made here, and only its public half is sent. The code is a secret for as long as it lives: it stands in no
-message of this module.
+A one-time code goes in, and this device's own name comes out. Keys are made here, and only their public halves are
+sent. The code is a secret for as long as it lives: it stands in no message of this module. A next key is kept before it
+is registered, so that whatever is lost on the way, this device has a key that its gateway knows.
 
 Spec: runners, "Connection handshake and authentication"; the route is in docs/protocol/runners.md, "Pairing".
 """
 
 import ssl
+import time
+from http import HTTPStatus
+from pathlib import Path
 from typing import Annotated, Final
 
 import aiohttp
 import msgspec
 from msgspec import Meta
 
-from rota.errors import RunnerError
+from rota.errors import RunnerError, SettingsError
 from rota.runners.dial import Gateway
-from rota.runners.io.identity import Identity, new_key
+from rota.runners.io.identity import (
+    NEXT_NAME,
+    Identity,
+    new_key,
+    read_identity,
+    take_next,
+    write_identity,
+)
+from rota.runners.io.proof import sign
 from rota.runners.io.trust import proxy_to
+from rota.runners.messages import DeviceAuth
 from rota.version import __version__
 
 TIMEOUT_S: Final = 30.0
@@ -34,6 +47,14 @@ class PairRequest(msgspec.Struct, frozen=True, rename="camel"):
     agent_version: str
     os: str
     arch: str
+
+
+class RotateRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """A device's next public key, signed with a key that the gateway knows."""
+
+    auth: DeviceAuth
+    public_key: str
+    overlap_sec: int | None = None
 
 
 class Paired(msgspec.Struct, frozen=True, rename="camel"):
@@ -67,20 +88,7 @@ async def pair(gateway: Gateway, code: str, *, name: str, os: str, arch: str, tl
     """
     private, public = new_key()
     asked = PairRequest(code, public, name, __version__, os, arch)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as http,
-            http.post(
-                gateway.pair_url, data=msgspec.json.encode(asked), headers={"Content-Type": "application/json"},
-                ssl=tls if gateway.tls else True, allow_redirects=False,
-                proxy=proxy_to(gateway.host, tls=gateway.tls),
-            ) as answer,
-        ):  # fmt: skip
-            body = await answer.content.read(ANSWER_BYTES_MAX)
-            status = answer.status
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        why = str(error) or type(error).__name__
-        raise RunnerError(f"The gateway {gateway.shown} was not reached: {why}. Is the address right?") from None
+    status, body = await _post(gateway, gateway.pair_url, asked, tls)
     if status not in (200, 201):
         raise RunnerError(f"The gateway {gateway.shown} did not pair this device: {_why(status, body)}")
     try:
@@ -88,6 +96,62 @@ async def pair(gateway: Gateway, code: str, *, name: str, os: str, arch: str, tl
     except (msgspec.DecodeError, UnicodeError):
         raise RunnerError(f"What {gateway.shown} answered is no pairing. Is it the gateway's address?") from None
     return Identity(gateway.shown, paired.device_id, paired.org_id, name, private)
+
+
+async def rotate(gateway: Gateway, folder: Path, *, tls: ssl.SSLContext, overlap_s: int | None = None) -> Path:
+    """Makes a next key for this device, registers it, and keeps it in place of the one before.
+
+    Args:
+        gateway: where to.
+        folder: where the pairing is kept.
+        tls: which certificates to trust.
+        overlap_s: how long the key before is good; None: as the gateway says.
+
+    Returns: where the key is.
+
+    Raises:
+        RunnerError: it was refused, or the gateway was not reached. In the latter case, ask again: nothing is lost.
+        SettingsError: this machine is not paired.
+    """
+    held = read_identity(folder)
+    if held is None:
+        raise SettingsError("This machine is not paired. Run `rota runner pair CODE`.")
+    pending = read_identity(folder, name=NEXT_NAME)
+    if pending is None or pending.device_id != held.device_id:
+        pending = msgspec.structs.replace(held, private_key=new_key()[0])
+        write_identity(folder, pending, name=NEXT_NAME)
+    key = pending.public_key
+
+    async def ask(signer: Identity) -> tuple[int, bytes]:
+        asked = RotateRequest(sign(signer, gateway, time.time(), next_key=key), key, overlap_s)
+        return await _post(gateway, gateway.rotate_url, asked, tls)
+
+    status, body = await ask(held)
+    if status == HTTPStatus.OK:
+        return take_next(folder)
+    # The next one may be registered, and the overlap of the one before be over.
+    if status == HTTPStatus.FORBIDDEN and (await ask(pending))[0] == HTTPStatus.OK:
+        return take_next(folder)
+    raise RunnerError(f"The gateway {gateway.shown} did not rotate this device's key: {_why(status, body)}")
+
+
+async def _post(
+    gateway: Gateway, url: str, asked: PairRequest | RotateRequest, tls: ssl.SSLContext
+) -> tuple[int, bytes]:
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as http,
+            http.post(
+                url, data=msgspec.json.encode(asked), headers={"Content-Type": "application/json"},
+                ssl=tls if gateway.tls else True, allow_redirects=False,
+                proxy=proxy_to(gateway.host, tls=gateway.tls),
+            ) as answer,
+        ):  # fmt: skip
+            body = await answer.content.read(ANSWER_BYTES_MAX)
+            return answer.status, body
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        why = str(error) or type(error).__name__
+        raise RunnerError(f"The gateway {gateway.shown} was not reached: {why}. Is the address right?") from None
 
 
 def _why(status: int, body: bytes) -> str:

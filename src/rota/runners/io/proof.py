@@ -20,16 +20,18 @@ Prove = Callable[[float], DeviceAuth | PoolAuth]
 """Makes the proof of one hello at a wall-clock time, in seconds since 1970."""
 
 
-def of_device(identity: Identity, gateway: Gateway) -> Prove:
-    """Signs for this gateway's host with the device's key, with a fresh nonce each time."""
-    key = base64.urlsafe_b64decode(identity.private_key + "==")
+def of_device(kept: Callable[[], Identity], gateway: Gateway) -> Prove:
+    """Signs for this gateway's host with the device's key as it is kept at that time, since it may be rotated while the
+    runner runs; a fresh nonce goes into each."""
+    return lambda wall: sign(kept(), gateway, wall)
 
-    def prove(wall: float) -> DeviceAuth:
-        return sign_hello(
-            private_key=key, device_id=identity.device_id, host=gateway.host, wall=wall, nonce=os.urandom(NONCE_BYTES)
-        )
 
-    return prove
+def sign(identity: Identity, gateway: Gateway, wall: float, *, next_key: str | None = None) -> DeviceAuth:
+    """One proof of a device; see `handshake.sign_hello`."""
+    return sign_hello(
+        private_key=base64.urlsafe_b64decode(identity.private_key + "=="), device_id=identity.device_id,
+        host=gateway.host, wall=wall, nonce=os.urandom(NONCE_BYTES), next_key=next_key,
+    )  # fmt: skip
 
 
 def of_pool(credential: str, worker_name: str) -> Prove:

@@ -25,27 +25,30 @@ from rota.lease import Lease
 from rota.queue.io.wakeup import Wakeup
 from rota.runners import gateway_events as events
 from rota.runners.gateway import Gateway, Rules
+from rota.runners.io.device_api import DeviceApi
 from rota.runners.io.devices import Devices
 from rota.runners.io.exchange import Exchange
 from rota.runners.io.figures import Figures
 from rota.runners.io.gateway_server import GatewayServer
 from rota.runners.io.internal_api import InternalApi
+from rota.runners.io.retention import Retention
 from rota.runners.io.store import RunnerStore
 from rota.runners.io.usage import UsageBook
 from rota.runners.io.waiters import Waiters
-from rota.runners.matching import Needs, RunnerKind
+from rota.runners.matching import Needs
 from rota.runners.messages import Requires
 from rota.runners.records import Waiting
 from rota.runners.token import TokenKeys
-from rota.settings import Settings
+from rota.settings import Settings, secrets_of
 
 LOOK_S: Final = 1.0
 """Between two looks for queued jobs and cancels: what a lost notification costs."""
 REAP_S: Final = 10.0
 """The protocol's."""
 TIDY_S: Final = 60.0
-REVOKED_S: Final = 30.0
-"""Between two looks for revoked devices; the protocol asks for one a minute at least."""
+DAY_S: Final = 86_400.0
+BARRED_S: Final = 30.0
+"""Between two looks for who may not be connected any more; the protocol asks for one a minute at least."""
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 DATABASE_SIZE: Final = 8
 
@@ -59,7 +62,7 @@ class Pace:
     look_s: float = LOOK_S
     reap_s: float = REAP_S
     tidy_s: float = TIDY_S
-    revoked_s: float = REVOKED_S
+    barred_s: float = BARRED_S
 
 
 class Replica:
@@ -71,6 +74,7 @@ class Replica:
         instance: its name: one start of one process.
         pace: how often it looks.
         more: routes that it serves beside its own.
+        clock: seconds that never step, for all that connections and jobs wait for; None: the event loop's.
 
     Raises: SettingsError if it has no key, or would listen beyond this machine without its names.
     """
@@ -83,11 +87,13 @@ class Replica:
         instance: str,
         pace: Pace | None = None,
         more: Sequence[BaseRoute] = (),
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._settings = settings
         self._target = target
         self._pace = pace or Pace()
         self._more = more
+        self._clock = clock
         self._names = names_of(settings)
         self._keys = keys_of(settings)
         self._rules = Rules(instance, settings.gateway_min_agent)
@@ -117,30 +123,38 @@ class Replica:
         store, devices = RunnerStore(self._database), Devices(self._database)
         await store.depth()  # a schema that is missing is found before anybody connects
         gateway = Gateway(self._rules, self._keys, SystemRandom())
-        exchange = Exchange(gateway, store, devices, org_cap=settings.gateway_org_slots)
+        exchange = Exchange(gateway, store, devices, org_cap=settings.gateway_org_slots, clock=self._clock)
         self._figures = Figures(gateway.registry)
         self._waiters = Waiters(store)
-        api = InternalApi(exchange, self._waiters, token=settings.gateway_token, buffer=settings.gateway_buffer_slots)
+        api = InternalApi(
+            exchange, self._waiters, token=settings.gateway_token, buffer=settings.gateway_buffer_slots,
+            secrets=secrets_of(settings),
+        )  # fmt: skip
         place = Place(settings.gateway_host, settings.gateway_port, settings.gateway_cert, settings.gateway_cert_key)
+        door = DeviceApi(devices, names=self._names)
         server = GatewayServer(
             exchange, api, self._figures, place, names=self._names, hellos_per_s=settings.gateway_hellos_per_s,
-            metrics_token=settings.metrics_token, more=self._more,
+            metrics_token=settings.metrics_token, more=[*door.routes(), *self._more],
         )  # fmt: skip
         await server.start()
         self._server = server
         self._address = (settings.gateway_address or server.serving.address).rstrip("/")
         ears = Wakeup(
-            self._target, heard=self._heard, connected=self._look_soon, random=Random(),  # noqa: S311 - jitter
+            self._target, heard=self._heard, connected=self._connected, random=Random(),  # noqa: S311 - jitter
             on=f"{self._target.schema}_runners",
         )  # fmt: skip
-        self._soon = asyncio.Event()
+        self._soon, self._barred = asyncio.Event(), asyncio.Event()
         pace = self._pace
+        retention = Retention(
+            self._database, keep_s=settings.keep_days * DAY_S, keep_failed_s=settings.keep_failed_days * DAY_S,
+            audit_s=settings.gateway_audit_days * DAY_S,
+        )  # fmt: skip
         self._tasks = [
             asyncio.create_task(ears.run()),
-            asyncio.create_task(self._every(pace.look_s, self._look)),
+            asyncio.create_task(self._every(pace.look_s, self._look, soon=self._soon)),
             asyncio.create_task(self._every(pace.reap_s, self._reap)),
-            asyncio.create_task(self._every(pace.tidy_s, self._tidy)),
-            asyncio.create_task(self._every(pace.revoked_s, self._look_for_revoked)),
+            asyncio.create_task(self._every(pace.tidy_s, retention.remove)),
+            asyncio.create_task(self._every(pace.barred_s, exchange.look_for_barred, soon=self._barred)),
         ]
         log.info("gateway started", address=server.serving.address, instance=self._rules.instance)
 
@@ -163,6 +177,12 @@ class Replica:
 
     # What the database tells
 
+    def _connected(self) -> None:
+        # Anything may have been said while nobody listened.
+        self._soon.set()
+        self._barred.set()
+        self._waiters.look()
+
     def _heard(self, said: str) -> None:
         word, _, rest = said.partition(":")
         exchange = self.exchange
@@ -171,12 +191,19 @@ class Replica:
                 case "job":
                     told = msgspec.json.decode(rest, type=tuple[str, str, str, str | None, str | None, int, int])
                     self._demand(Waiting(*told))
+                case "accepted":
+                    self._waiters.told(rest)
                 case "ended":
                     self._waiters.told(rest)
-                case "cancel":
-                    self._look_soon()
+                    exchange.happened(events.JobEnded(rest))
+                case "cancel" | "enabled":
+                    self._soon.set()
                 case "revoked":
                     exchange.happened(events.Revoked(rest))
+                case "disabled":
+                    exchange.happened(events.Forbidden(rest))
+                case "credential":
+                    self._barred.set()
                 case "connected":
                     runner_id, instance = msgspec.json.decode(rest, type=tuple[str, str])
                     if instance != self._rules.instance:
@@ -195,10 +222,10 @@ class Replica:
 
     # What is done by the clock
 
-    def _look_soon(self) -> None:
-        self._soon.set()
-
-    async def _every(self, period_s: float, work: Callable[[], Awaitable[None]]) -> None:
+    async def _every(
+        self, period_s: float, work: Callable[[], Awaitable[None]], *, soon: asyncio.Event | None = None
+    ) -> None:
+        asked = soon or asyncio.Event()
         while True:
             try:
                 await work()
@@ -206,13 +233,10 @@ class Replica:
                 log.warning("the database does not answer", error=str(error))
             except Exception:
                 log.exception("what a gateway does by the clock failed")
-            if work != self._look:
-                await asyncio.sleep(period_s)
-                continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(period_s):
-                    await self._soon.wait()
-            self._soon.clear()
+                    await asked.wait()
+            asked.clear()
 
     async def _look(self) -> None:
         exchange = self.exchange
@@ -235,20 +259,6 @@ class Replica:
             log.info("runner job is over", job_id=str(job_id), state=state)
         await UsageBook(self._database).record()
         self._figures.waits(await store.depth())
-
-    async def _tidy(self) -> None:
-        await self.exchange.store.tidy()
-
-    async def _look_for_revoked(self) -> None:
-        exchange = self.exchange
-        devices = {
-            view.identity.runner_id
-            for view in exchange.gateway.registry.runners()
-            if view.identity.kind == RunnerKind.DESKTOP
-        }
-        if devices:
-            for device_id in sorted(await exchange.devices.revoked(devices)):
-                exchange.happened(events.Revoked(device_id))
 
 
 def keys_of(settings: Settings) -> TokenKeys:

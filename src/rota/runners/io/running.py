@@ -13,17 +13,18 @@ from random import Random
 from typing import Final
 
 from rota.errors import SettingsError
+from rota.io.memory import memory_bytes
 from rota.io.scratch import Scratch
 from rota.runners.agent import Agent
-from rota.runners.dial import Gateway, parse_gateway
+from rota.runners.dial import Gateway, is_here, parse_gateway
 from rota.runners.io import proof
 from rota.runners.io.agent_client import Runner, Shown
 from rota.runners.io.disk import MIB, Room
-from rota.runners.io.identity import read_identity
+from rota.runners.io.identity import Identity, read_identity
 from rota.runners.io.media import MediaLimits, MediaSession
 from rota.runners.io.probing import Ability
 from rota.runners.io.ringlog import RingLog
-from rota.runners.io.tool_run import ToolRunner
+from rota.runners.io.tool_run import MEMORY_SHARE, ToolRunner
 from rota.runners.io.transfers import Transfers, TransferSettings
 from rota.runners.io.trust import trusted
 from rota.runners.messages import Assign
@@ -96,7 +97,24 @@ def who(settings: Settings, *, pool: bool) -> Who:
             "or `rota runner run --pool` for a worker of the pool."
         )
     gateway = gateway_of(settings, identity.gateway)
-    return Who(gateway, proof.of_device(identity, gateway), f"{identity.name}, of {identity.org_id}", False)
+    return Who(
+        gateway,
+        proof.of_device(_kept(state_folder(settings), identity), gateway),
+        f"{identity.name}, of {identity.org_id}",
+        False,
+    )
+
+
+def _kept(folder: Path, first: Identity) -> Callable[[], Identity]:
+    """The pairing as it is kept now; as it was at the start, should it not be readable just now."""
+
+    def read() -> Identity:
+        try:
+            return read_identity(folder) or first
+        except SettingsError:
+            return first
+
+    return read
 
 
 async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown: Shown) -> int:
@@ -108,8 +126,11 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown
     """
     ring = RingLog(state_folder(settings) / "log")
     tls = trusted(settings.runner_ca)
-    transfers = Transfers(TransferSettings(tls=tls, plain=settings.runner_tls == "development"))
-    tools = ToolRunner(ability.tools, ability.isolation) if ability.tools and ability.isolation else None
+    develops, gateway = settings.runner_tls == "development", is_who.gateway.host
+    transfers = Transfers(TransferSettings(tls=tls, plain=develops, near=develops or is_here(gateway), gateway=gateway))
+    tools = None
+    if ability.tools and ability.isolation:
+        tools = ToolRunner(ability.tools, ability.isolation, memory_bytes_max=_memory_bytes_of_one(settings))
 
     def make_media(files: Path, assign: Assign) -> MediaSession:
         assert tools is not None, "a runner without ffmpeg is given no jobs"
@@ -141,6 +162,12 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown
         if tools is not None:
             await tools.close()
         ring.close()
+
+
+def _memory_bytes_of_one(settings: Settings) -> int:
+    if settings.runner_memory_mib is not None:
+        return settings.runner_memory_mib * MIB
+    return int(memory_bytes() * MEMORY_SHARE) // settings.runner_slots
 
 
 def _on_signals(drain: Callable[..., None]) -> None:

@@ -31,7 +31,8 @@ class SessionFolder:
             return Entry(kind="link", target=os.readlink(real))
         if stat.S_ISDIR(found.st_mode):
             return Entry(kind="folder")
-        if not stat.S_ISREG(found.st_mode):
+        # A second name of a file may lie outside: neither read nor written here, nor by any other op.
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             return Entry(kind="other")
         return Entry(kind="file", size=found.st_size, head=self._read(real, HEAD_BYTES))
 

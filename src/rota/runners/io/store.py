@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from rota.errors import JobNotFound
+from rota.errors import JobNotFound, OrganisationDisabled
 from rota.ids import JobId, uuid_v7s
 from rota.io.postgres import Connection, Database, statement
 from rota.lease import Lease
@@ -39,8 +39,6 @@ CANCEL_GRACE_S: Final = 10.0
 """The protocol's `graceSec`."""
 REAP_MAX: Final = 500
 """Jobs of each sort in one pass of the reaper."""
-NONCE_S: Final = 600.0
-"""How long nonces are kept: the protocol asks for 240 s at least, and clocks may differ by 120 s either way."""
 DEMAND_MAX: Final = 1000
 """Groups of waiting jobs in one look."""
 KEY_TRIES: Final = 3
@@ -66,6 +64,8 @@ class RunnerStore(Statements):
         """Creates a job, or finds the one that has its key.
 
         Returns: the job, and whether it was created.
+
+        Raises: OrganisationDisabled, unless the job is there already.
         """
         new_id = uuid_v7s(1, unix_us=time.time_ns() // 1000)[0]
         for _ in range(KEY_TRIES):
@@ -78,6 +78,10 @@ class RunnerStore(Statements):
             found = await self._job(None, job.idempotency_key)
             if found is not None:
                 return found, bool(made)
+            if await self._fetch("disabled_orgs.sql", [job.org_id], 1):
+                raise OrganisationDisabled(
+                    f"The organisation {job.org_id[:80]} is disabled and gets no runner; see rota runner enable."
+                )
         raise JobNotFound("The job of this idempotency key is being removed. Use another purpose.")
 
     async def job(self, job_id: UUID) -> RunnerJob:
@@ -343,13 +347,6 @@ class RunnerStore(Statements):
     async def tell_gateways(self, word: str) -> None:
         """Tells all gateways something; a hint, which may be lost."""
         await self._fetch("tell_gateways.sql", word)
-
-    async def tidy(
-        self, *, nonce_s: float = NONCE_S, limit: int = 1000, now: datetime | None = None
-    ) -> tuple[int, int]:
-        """Removes what no one needs any more: how many nonces, and how many jobs' facts."""
-        row = (await self._fetch("tidy.sql", nonce_s, limit, now))[0]
-        return row["nonces"], row["facts"]
 
 
 def _json(value: Any) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from rota.io.ffmpeg import Tools
+from rota.io.memory import memory_bytes, taken_bytes
 from rota.io.to_the_end import to_the_end
 from rota.runners.failures import OpFailure
 from rota.runners.isolation import Isolation, Limits
@@ -27,13 +28,19 @@ from rota.slots.keeper_messages import FRAME_BYTES_MAX, Ended, Run
 TERM_GRACE_S: Final = 2.0
 """After SIGTERM ffmpeg writes the end of its file, which nobody wants any more."""
 LOOK_S: Final = 0.5
-"""How often the quota of a session is looked at while a command runs: a fast disk takes a gigabyte meanwhile at most,
-and a single file has its limit in the kernel."""
+"""How often the quota of a session and the memory of its command are looked at: a fast disk takes a gigabyte meanwhile
+at most, and so does memory. A single file, and what may be mapped, have their limits in the kernel."""
+MEMORY_SHARE: Final = 0.75
+"""How much of the memory that there is its programs may take together, where nothing else was set."""
+MAPPED_BYTES: Final = 4 << 30
+MAPPED_BYTES_OF_CPU: Final = 192 << 20
+"""What a program may map beyond what it may take: code, and for each thread a stack and the reserve of an allocator."""
 ARGV_BYTES_MAX: Final = FRAME_BYTES_MAX // 2
 ONE_BYTES_MAX: Final = 128 * 1024 - 1
 """The longest argument that Linux hands to a program."""
 CPUS_MAX: Final = 256
 _TOO_BIG: Final = frozenset({-signal.SIGXFSZ, 128 + signal.SIGXFSZ})
+_KILLED: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +57,13 @@ class ToolRunner:
     Args:
         tools: the two programs.
         isolation: what stands around them.
-        memory_bytes_max: what one run may map.
+        memory_bytes_max: what one run may take; None: `MEMORY_SHARE` of what there is.
     """
 
-    def __init__(self, tools: Tools, isolation: Isolation, *, memory_bytes_max: int = 16 << 30) -> None:
+    def __init__(self, tools: Tools, isolation: Isolation, *, memory_bytes_max: int | None = None) -> None:
         self._programs = {"ffmpeg": str(tools.ffmpeg), "ffprobe": str(tools.ffprobe)}
         self._isolation = isolation
-        self._memory_bytes_max = memory_bytes_max
+        self._memory_bytes_max = int(memory_bytes() * MEMORY_SHARE) if memory_bytes_max is None else memory_bytes_max
         self._keepers = Keepers()
 
     async def run(
@@ -80,16 +87,17 @@ class ToolRunner:
             bytes_left: reads how much more the session may write; called in a thread.
             stdout, stderr: take what it says.
 
-        Raises: OpFailure with `timeout`, `disk_full` or `argv_not_allowed` (it is too long to be run).
+        Raises: OpFailure with `timeout`, `disk_full`, `out_of_memory` or `argv_not_allowed` (it is too long to be run).
         """
         if any(len(word.encode()) > ONE_BYTES_MAX for word in argv) or sum(map(len, argv)) > ARGV_BYTES_MAX:
             raise OpFailure(OpCode.ARGV_NOT_ALLOWED, "The command line is longer than a system takes.")
         left = await asyncio.to_thread(bytes_left)
         if left <= 0:
             raise _full()
+        cpus = min(os.cpu_count() or 1, CPUS_MAX)
         limits = Limits(
-            cpu_s=int(min(timeout_s, 86_400) * min(os.cpu_count() or 1, CPUS_MAX)) + 10, file_bytes=left,
-            memory_bytes=self._memory_bytes_max,
+            cpu_s=int(min(timeout_s, 86_400) * cpus) + 10, file_bytes=left,
+            memory_bytes=self._memory_bytes_max + MAPPED_BYTES + cpus * MAPPED_BYTES_OF_CPU,
         )  # fmt: skip
         command = self._isolation.command(self._programs[tool], argv, folder=str(folder), limits=limits)
         began_at = time.monotonic()
@@ -102,6 +110,12 @@ class ToolRunner:
         code = os.waitstatus_to_exitcode(ended.status)
         if code in _TOO_BIG:
             raise _full()
+        if code in _KILLED:
+            # Not by us: those ends were raised above.
+            raise OpFailure(
+                OpCode.OUT_OF_MEMORY,
+                f"The system has killed {tool}, as it does with what takes the most when memory runs out.",
+            )
         return ToolEnd(code, round((time.monotonic() - began_at) * 1000))
 
     async def close(self) -> None:
@@ -121,7 +135,7 @@ class ToolRunner:
         try:
             ending = await self._start(keeper, command, folder, takers, drains)
             try:
-                why = await _watch(ending, timeout_s, bytes_left)
+                why = await _watch(ending, timeout_s, bytes_left, self._too_much_memory(keeper.pid))
             finally:
                 _, cancelled = await to_the_end(_end(keeper, ending))
                 if cancelled:
@@ -135,6 +149,18 @@ class ToolRunner:
             for drain in drains:
                 drain.close()
             self._keepers.give_back(keeper)
+
+    def _too_much_memory(self, pid: int) -> Callable[[], OpFailure | None]:
+        most = self._memory_bytes_max
+
+        def look() -> OpFailure | None:
+            taken = taken_bytes(pid)
+            if taken <= most:
+                return None
+            said = f"It took {taken >> 20:,} MiB of memory and was stopped: {most >> 20:,} are allowed"
+            return OpFailure(OpCode.OUT_OF_MEMORY, f"{said} (runner_memory_mib).")
+
+        return look
 
     async def _start(
         self,
@@ -153,10 +179,15 @@ class ToolRunner:
                 stack.callback(os.close, write)
                 theirs.append(write)
                 drains.append(Drain(read, take))
-            return await keeper.run(Run(tuple(command), {}, str(folder)), theirs)
+            return await keeper.run(Run(tuple(command), {}, str(folder), len(theirs)), theirs)
 
 
-async def _watch(ending: "asyncio.Future[Ended]", timeout_s: float, bytes_left: Callable[[], int]) -> OpFailure | None:
+async def _watch(
+    ending: "asyncio.Future[Ended]",
+    timeout_s: float,
+    bytes_left: Callable[[], int],
+    too_much_memory: Callable[[], OpFailure | None],
+) -> OpFailure | None:
     """Waits for the end; returns why it was not waited for."""
     until = time.monotonic() + timeout_s
     while True:
@@ -165,6 +196,9 @@ async def _watch(ending: "asyncio.Future[Ended]", timeout_s: float, bytes_left: 
             return None
         if time.monotonic() >= until:
             return OpFailure(OpCode.TIMEOUT, f"It did not end within {timeout_s:g} s and was stopped.")
+        failure = await asyncio.to_thread(too_much_memory)
+        if failure is not None:
+            return failure
         if await asyncio.to_thread(bytes_left) <= 0:
             return _full()
 

@@ -2,36 +2,44 @@
 
 A URL is used as it is, once, and never told: not in logs, not in errors, not in what is raised (I10, S66). No
 redirect is followed, nothing is decompressed: what is counted and hashed is what arrives. Reading stops at the first
-byte that is too many. An upload always says its length, and never begins if it is too long.
+byte that is too many. An upload always says its length, never begins if it is too long, and is done when all of it was
+taken. In neither direction is a silent store waited for.
 """
 
 import asyncio
 import hashlib
 import os
 import re
+import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from rota.runners.dial import is_here, is_near
 from rota.runners.failures import OpFailure
 from rota.runners.io.trust import proxy_to
 from rota.runners.messages import OpCode
 from rota.runners.ops import Moved
 
 CHUNK_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 256 * 1024
+"""What an upload moves at a time: a line that takes less than this in `STALL_S` is taken to be dead."""
 CONNECT_S: Final = 30.0
 STALL_S: Final = 120.0
 """No byte for this long: the other end is taken to be gone. An op's own timeout bounds what is merely slow."""
+NEAR: Final = "The URL of the object leads to the runner's own machine, and its gateway is elsewhere."
 ERROR_BYTES_MAX: Final = 16 * 1024
 """What is read of a store's answer to find its code."""
 
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9_.]{1,80})</Code>")
 _CLOCK: Final = re.compile(rb"RequestTimeTooSkewed|expired|not yet valid|X-Amz-Date", re.IGNORECASE)
+_SENDABLE: Final = re.compile(r"[!-~]+")
 _PASSING: Final = frozenset({403, 408, 409, 425, 429})
 """Answers after which a fresh URL, or patience, may help; as may all from 500 on."""
 
@@ -47,12 +55,17 @@ class TransferSettings:
         tls: whom it trusts; None: whom the system trusts.
         proxy: the address of an HTTP proxy; None: the one of the system or the environment, if there is one.
         plain: also without TLS beyond this machine, for development.
+        near: also to this machine itself. A gateway elsewhere has no store here, and whatever else listens here is none
+            of its business.
+        gateway: the name that the gateway is dialled by, which is a store's, too, wherever it leads.
         connect_s, stall_s: patience with a connection that does not come up, and with one that is silent.
     """
 
     tls: ssl.SSLContext | None = None
     proxy: str | None = None
     plain: bool = False
+    near: bool = True
+    gateway: str = ""
     connect_s: float = CONNECT_S
     stall_s: float = STALL_S
 
@@ -63,6 +76,7 @@ class Transfers:
     def __init__(self, settings: TransferSettings | None = None) -> None:
         self._settings = settings if settings is not None else TransferSettings()
         self._session: aiohttp.ClientSession | None = None
+        self._names = _Names({self._settings.gateway})
 
     async def get(
         self, url: str, write: Callable[[bytes], None], *, bytes_max: int, too_large: OpFailure, moved: OnBytes
@@ -80,12 +94,14 @@ class Transfers:
 
         Raises: OpFailure with `stage_failed`, or `too_large`.
         """
+        address = _address(url, self._settings, OpCode.STAGE_FAILED)
         digest, count = hashlib.sha256(), 0
-        try:
+
+        async def read() -> None:
+            nonlocal count
             async with self._client().get(
-                _address(url, self._settings, OpCode.STAGE_FAILED), allow_redirects=False, proxy=self._proxy(url),
-                headers={"Accept-Encoding": "identity"},
-            ) as answer:  # fmt: skip
+                address, allow_redirects=False, proxy=self._proxy(url), headers={"Accept-Encoding": "identity"}
+            ) as answer:
                 if answer.status != 200:
                     raise await _refused(answer, OpCode.STAGE_FAILED)
                 if answer.content_length is not None and answer.content_length > bytes_max:
@@ -96,7 +112,10 @@ class Transfers:
                         raise too_large
                     await asyncio.to_thread(_take, chunk, digest.update, write)
                     moved(count, answer.content_length)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+
+        try:
+            await self._while_it_moves(read(), lambda: count)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, _NearError) as error:
             raise _broken(error, OpCode.STAGE_FAILED) from None
         return Moved(bytes=count, sha256=digest.hexdigest())
 
@@ -114,6 +133,7 @@ class Transfers:
 
         Raises: OpFailure with `publish_failed`.
         """
+        address = _address(url, self._settings, OpCode.PUBLISH_FAILED)
         digest = hashlib.sha256()
         sent = 0
         short = OpFailure(OpCode.PUBLISH_FAILED, "The file became shorter while it was read.", retryable=True)
@@ -121,23 +141,28 @@ class Transfers:
         async def pieces() -> AsyncIterator[bytes]:
             nonlocal sent
             while sent < size:
-                chunk = await asyncio.to_thread(os.read, file.fileno(), min(CHUNK_BYTES, size - sent))
+                chunk = await asyncio.to_thread(_give, file, min(PIECE_BYTES, size - sent), digest.update)
                 if not chunk:
                     raise short
-                await asyncio.to_thread(digest.update, chunk)
                 sent += len(chunk)
                 yield chunk
                 moved(sent, size)
 
-        try:
+        async def write() -> None:
             async with self._client().put(
-                _address(url, self._settings, OpCode.PUBLISH_FAILED), allow_redirects=False,
-                proxy=self._proxy(url), data=pieces() if size else b"",
+                address, allow_redirects=False, proxy=self._proxy(url), data=pieces() if size else b"",
                 headers={"Content-Type": content_type, "Content-Length": str(size)},
             ) as answer:  # fmt: skip
                 if answer.status not in (200, 201, 204):
                     raise await _refused(answer, OpCode.PUBLISH_FAILED)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+                if sent < size:
+                    raise OpFailure(
+                        OpCode.PUBLISH_FAILED, "The object store said yes before it had the whole file.", retryable=True
+                    )
+
+        try:
+            await self._while_it_moves(write(), lambda: sent)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, _NearError) as error:
             if sent < size and _caused_by(error, short):
                 raise short from None
             raise _broken(error, OpCode.PUBLISH_FAILED) from None
@@ -149,17 +174,40 @@ class Transfers:
         if session is not None:
             await session.close()
 
+    async def _while_it_moves(self, work: Coroutine[None, None, None], count: Callable[[], int]) -> None:
+        """Waits for a transfer as long as bytes move. The client's own limit knows reading only: a store that takes
+        no more of an upload, or says "go on" for ever, would be waited for.
+
+        Raises: TimeoutError, and what the transfer raises.
+        """
+        task, seen = asyncio.ensure_future(work), count()
+        try:
+            while not (await asyncio.wait({task}, timeout=self._settings.stall_s + self._settings.connect_s))[0]:
+                if count() == seen:
+                    raise TimeoutError
+                seen = count()
+            task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
     def _proxy(self, url: str) -> str | None:
-        if self._settings.proxy is not None:
-            return self._settings.proxy
         parts = urlsplit(url)
-        return proxy_to(parts.hostname or "", tls=parts.scheme == "https")
+        proxy = self._settings.proxy or proxy_to(parts.hostname or "", tls=parts.scheme == "https")
+        if proxy is not None:
+            # It is looked up here, and may stand here; what is behind it is looked up there.
+            self._names.trusted.add(urlsplit(proxy).hostname or "")
+        return proxy
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
             settings = self._settings
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=True if settings.tls is None else settings.tls),
+                connector=aiohttp.TCPConnector(
+                    ssl=True if settings.tls is None else settings.tls,
+                    resolver=None if settings.near else self._names,
+                ),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_s, sock_read=settings.stall_s),
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -170,13 +218,46 @@ class Transfers:
         return self._session
 
 
+class _NearError(Exception):
+    """A name leads to this machine."""
+
+
+class _Names(AbstractResolver):
+    """Names are looked up, and what leads to this machine leads nowhere, except for those that are trusted."""
+
+    def __init__(self, trusted: set[str]) -> None:
+        self.trusted = trusted
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await aiohttp.ThreadedResolver().resolve(host, port, family)
+        if host not in self.trusted:
+            found = [place for place in found if not is_near(place["host"])]
+            if not found:
+                raise _NearError
+        return found
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+
 def _take(chunk: bytes, update: Callable[[bytes], None], write: Callable[[bytes], None]) -> None:
     update(chunk)
     write(chunk)
 
 
+def _give(file: BinaryIO, size: int, update: Callable[[bytes], None]) -> bytes:
+    chunk = os.read(file.fileno(), size)
+    update(chunk)
+    return chunk
+
+
 def _address(url: str, settings: TransferSettings, code: str) -> URL:
-    """The URL as it is: decoding and encoding it again could break its signature."""
+    """The URL as it is: decoding and encoding it again could break its signature. What is not plain ASCII is none that
+    a store has signed, and could begin a line of its own in the request."""
+    if not _SENDABLE.fullmatch(url):
+        raise OpFailure(code, "The URL of the object has characters that no URL has: percent-encode them.")
     try:
         parts = urlsplit(url)
         host, address = parts.hostname, URL(url, encoded=True)
@@ -185,7 +266,9 @@ def _address(url: str, settings: TransferSettings, code: str) -> URL:
         raise OpFailure(code, "The URL of the object is no URL.") from None
     if parts.scheme not in ("https", "http") or not host or parts.username is not None:
         raise OpFailure(code, "The URL of the object is not one of https with a host and no account.")
-    if parts.scheme == "http" and not settings.plain and host not in ("127.0.0.1", "::1", "localhost"):
+    if not settings.near and host != settings.gateway and is_near(host):
+        raise OpFailure(code, NEAR)
+    if parts.scheme == "http" and not settings.plain and not is_here(host):
         raise OpFailure(code, "The URL of the object is not https, and this runner is not in development.")
     return address
 
@@ -213,6 +296,8 @@ async def _refused(answer: aiohttp.ClientResponse, code: str) -> OpFailure:
 def _broken(error: Exception, code: str) -> OpFailure:
     """What a failed transfer is: by its kind, because the texts of libraries may quote the URL."""
     match error:
+        case _NearError():
+            return OpFailure(code, NEAR)
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError() | aiohttp.ClientSSLError():
             return OpFailure(code, "The object store's certificate is not trusted here. See runner_ca.")
         case aiohttp.ClientConnectorError():
@@ -232,6 +317,8 @@ def _broken(error: Exception, code: str) -> OpFailure:
 
 
 def _errno(error: aiohttp.ClientConnectorError) -> str:
+    if isinstance(error.os_error, socket.gaierror):
+        return "its name is not known here"
     return os.strerror(error.os_error.errno) if error.os_error.errno else type(error.os_error).__name__
 
 

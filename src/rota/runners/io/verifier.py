@@ -1,8 +1,9 @@
 """Judges what a runner has published, and promotes it by copy, or removes it. Runs where the platform runs.
 
-The staged object is copied first to a key that no URL of a runner's has ever named, and that copy is what is measured,
-hashed, probed and promoted. So a late upload through a URL that is still good changes nothing that was judged, and
-nothing that was delivered. What a runner has said of its output is a hint: if it does not fit, something is wrong.
+The staged object is copied first to a key that no URL of a runner's has ever named, and that no other judgement has,
+and that copy is what is measured, hashed, probed and promoted. So a late upload through a URL that is still good
+changes nothing that was judged, and nothing that was delivered. What a runner has said of its output is a hint: if it
+does not fit, something is wrong.
 
 Spec: runners, "Presigned URLs and object storage".
 """
@@ -11,21 +12,25 @@ import asyncio
 import hashlib
 import json
 import posixpath
+import re
+import secrets
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rota.errors import ArgvNotAllowed, ObjectNotFound, VerificationFailed
-from rota.objects.keys import check_key, verifying_key
-from rota.objects.store import ObjectStore
+from rota.errors import ArgvNotAllowed, ObjectError, ObjectNotFound, VerificationFailed
+from rota.objects.keys import check_final_key, verifying_key
+from rota.objects.store import Head, ObjectStore
 from rota.runners.argv import compile_argv
 from rota.runners.expectation import Media, mismatch
 from rota.runners.failures import OpFailure
 from rota.runners.ffmpeg_report import Complaints
 from rota.runners.io.session_folder import SessionFolder
 from rota.runners.io.tool_run import ToolRunner
+from rota.runners.messages import OpCode
 
+_EXTENSION: Final = re.compile(r"\.[A-Za-z0-9]{1,9}")
 PROBE_S: Final = 60.0
 PROBE_BYTES_MAX: Final = 8 * 1024 * 1024
 """ffprobe's words on a file with thousands of streams; whoever needs more is no output of ours."""
@@ -72,8 +77,8 @@ class Verifier:
             VerificationFailed: it is not what was asked for; it is removed, and the step fails with class `runner`.
             ObjectError: the store cannot be used; nothing was decided, and the call can be repeated.
         """
-        check_key(final)
-        judged = verifying_key(staged)
+        check_final_key(final)
+        judged = verifying_key(staged, secrets.token_hex(8))
         try:
             try:
                 await self._measured(staged, bytes_max)
@@ -90,28 +95,38 @@ class Verifier:
         await self._store.delete(staged)
         return promoted
 
-    async def _measured(self, key: str, bytes_max: int) -> None:
+    async def _measured(self, key: str, bytes_max: int) -> Head:
         head = await self._store.head(key)
         if head is None:
             raise ObjectNotFound(f"There is no object {key!r}.")
         if head.size_bytes > bytes_max:
             raise VerificationFailed(f"The output has {head.size_bytes:,} bytes, and {bytes_max:,} are allowed.")
+        return head
 
     async def _judged(
         self, key: str, final: str, bytes_max: int, expect: Media | None, sha256_hint: str | None
     ) -> Promoted:
         # What was copied may be another than what was measured.
-        await self._measured(key, bytes_max)
+        head = await self._measured(key, bytes_max)
         digest, size = hashlib.sha256(), 0
         with tempfile.TemporaryDirectory(prefix="rota-verify-", dir=self._folder) as folder:
-            # Its name may tell what its first bytes do not; nothing else of the key is taken.
-            path = Path(folder) / f"output{posixpath.splitext(final)[1][:10] if expect is not None else ''}"
-            with path.open("wb") as file:
-                async for chunk in self._store.read(key):
-                    size += len(chunk)
-                    digest.update(chunk)
-                    if expect is not None:
-                        await asyncio.to_thread(file.write, chunk)
+            path = Path(folder) / f"output{_extension(final)}"
+            try:
+                with path.open("wb") as file:
+                    async for chunk in self._store.read(key):
+                        size += len(chunk)
+                        if size > head.size_bytes:
+                            break
+                        digest.update(chunk)
+                        if expect is not None:
+                            await asyncio.to_thread(file.write, chunk)
+            except OSError as error:
+                raise ObjectError(f"There is no room here to judge an output: {error.strerror}. Free some.") from None
+            if size != head.size_bytes:
+                # That is the store's doing: no runner can write there.
+                raise ObjectError(
+                    f"The store gave {size:,} bytes or more of an object of {head.size_bytes:,}: repeat it."
+                )
             if sha256_hint is not None and sha256_hint.lower() != digest.hexdigest():
                 raise VerificationFailed("The output is not the one that the runner said it has published.")
             if expect is not None:
@@ -137,7 +152,14 @@ class Verifier:
         except (ArgvNotAllowed, ValueError, RecursionError):
             probed = {}
         except OpFailure as failure:
-            if failure.error.code != "timeout":
+            # A file that ffprobe cannot be got through is no output; what else went wrong says nothing about it.
+            if failure.error.code not in (OpCode.TIMEOUT, OpCode.OUT_OF_MEMORY):
                 raise
             probed = {}
         return probed if isinstance(probed, dict) else {}
+
+
+def _extension(key: str) -> str:
+    """It may tell what a file's first bytes do not; nothing else of the key is taken."""
+    found = _EXTENSION.fullmatch(posixpath.splitext(key)[1])
+    return found[0] if found else ""

@@ -1,5 +1,5 @@
-"""Who waits for the end of runner jobs: woken by the database's notifications, with a look now and then in case one was
-lost."""
+"""Who waits for the start or the end of runner jobs: woken by the database's notifications, with a look now and
+then in case one was lost."""
 
 import asyncio
 from typing import Final
@@ -24,7 +24,7 @@ class Waiters:
         self._waiting: dict[UUID, set[asyncio.Event]] = {}
 
     def told(self, job_id: str) -> None:
-        """A job has ended, or something of it has changed."""
+        """A job was accepted, or has ended, on whatever replica."""
         try:
             waiting = self._waiting.get(UUID(job_id), ())
         except ValueError:
@@ -32,8 +32,19 @@ class Waiters:
         for event in waiting:
             event.set()
 
-    async def ended(self, job_id: UUID, wait_s: float) -> RunnerJob:
+    def look(self) -> None:
+        """Notifications may have been lost: all who wait look anew."""
+        for waiting in self._waiting.values():
+            for event in waiting:
+                event.set()
+
+    async def job(self, job_id: UUID, wait_s: float, *, running: bool = False) -> RunnerJob:
         """The job, once it has ended or the time is up.
+
+        Args:
+            job_id: of the job.
+            wait_s: for how long to wait.
+            running: whether it is enough that a runner has accepted it.
 
         Raises: JobNotFound.
         """
@@ -46,7 +57,7 @@ class Waiters:
                 event.clear()
                 job = await self._store.job(job_id)
                 left_s = until - loop.time()
-                if job.ended or left_s <= 0:
+                if job.ended or left_s <= 0 or (running and job.shown_state == "Running"):
                     return job
                 try:
                     async with asyncio.timeout(min(left_s, LOOK_S)):

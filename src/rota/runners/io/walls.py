@@ -22,7 +22,8 @@ def find_walls(program: Path | str, *, bubblewrap: str | None = None) -> Isolati
         program: what is run behind them: it has to start with `-version`.
         bubblewrap: the program; None: the one on PATH.
 
-    Returns: bubblewrap alone, or each smaller wall that stands; none at all is possible.
+    Returns: bubblewrap, with seccomp if that stands inside of it, or each smaller wall that stands; none at all is
+        possible.
     """
     # Without the symbolic link of a virtual environment the interpreter finds its library by itself, and faster.
     python = os.path.realpath(sys.executable)
@@ -31,9 +32,10 @@ def find_walls(program: Path | str, *, bubblewrap: str | None = None) -> Isolati
         return plain
     wrapped = bubblewrap if bubblewrap is not None else shutil.which("bwrap")
     if wrapped is not None:
-        whole = Isolation(python, LAUNCHER, (Wall.BUBBLEWRAP,), os.path.abspath(wrapped))
-        if _stands(whole, program):
-            return whole
+        for walls in ((Wall.BUBBLEWRAP, Wall.SECCOMP), (Wall.BUBBLEWRAP,)):
+            whole = Isolation(python, LAUNCHER, walls, os.path.abspath(wrapped))
+            if _stands(whole, program):
+                return whole
     standing = [
         wall
         for wall in (Wall.NETWORK_NAMESPACE, Wall.LANDLOCK, Wall.SECCOMP)

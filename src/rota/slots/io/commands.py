@@ -5,16 +5,18 @@ slot is freed in one way only.
 """
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rota.errors import ArgumentsError
 from rota.io.log import get_logger
 from rota.io.scratch import Scratch
-from rota.slots.io.keepers import KeeperDied, Keepers
+from rota.slots.io.keepers import Keeper, KeeperDied, Keepers
 from rota.slots.io.running import Running
 from rota.slots.io.state import RunningRecord
 from rota.slots.io.streams import Streams
@@ -29,6 +31,16 @@ MOVED_S: Final = 1.0
 """Between two reports of how far a command is."""
 
 log = get_logger("rota.execserver")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A command with what is lent to it; `subject` stands for it in the record of what runs."""
+
+    id: str
+    subject: str
+    folder: str
+    running: Running
 
 
 class Commands:
@@ -60,9 +72,10 @@ class Commands:
         self._record = RunningRecord(state)
         self._streams = Streams(pipe_hosts)
         self._keepers = Keepers()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._running: dict[str, Running] = {}
-        self._cancelled: set[str] = set()
+        self._waiting: set[asyncio.Task[None]] = set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         self._told: dict[str, tuple[float, Moved]] = {}
         self._watching: asyncio.Task[None] | None = None
         self._stopping = False
@@ -80,28 +93,30 @@ class Commands:
         self._streams.hosts = pipe_hosts
 
     def start(self, job_id: str, service: str, job: Work) -> None:
-        """Begins a command; `ended` will be called for it, also if it is refused. Never raises."""
-        assert job_id not in self._tasks, "a job id runs once at a time"
-        self._tasks[job_id] = asyncio.get_running_loop().create_task(self._run(job_id, service, job))
-        if self._watching is None:
-            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        """Begins a command; `ended` will be called for it, perhaps at once, also if it is refused. Never raises."""
+        assert job_id not in self._running, "a job id runs once at a time"
+        try:
+            self._start(job_id, service, job)
+        except Exception as error:
+            log.exception("a command failed in the exec server itself", job_id=job_id, service=service)
+            receipt = Receipt(ended_by=EndedBy.BROKEN, error=f"The exec server failed: {error!r}", retryable=True)
+            self._ended(job_id, receipt)
 
     def cancel(self, job_id: str, *, why: str = "It was cancelled by its client, or its client went away") -> None:
         """Ends a command; `ended` follows. One that is not there is let be."""
         if job_id in self._running:
             self._running[job_id].end(EndedBy.CANCELLED, why)
-        elif job_id in self._tasks:
-            self._cancelled.add(job_id)
 
     async def stop(self, grace_s: float = 0.0) -> None:
         """Lets what runs go on for at most `grace_s`, ends the rest and leaves nothing behind; safe to repeat."""
         self._stopping = True
-        if self._tasks and grace_s > 0:
-            await asyncio.wait(set(self._tasks.values()), timeout=grace_s)
-        for running in self._running.values():
+        if grace_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await self._quiet.wait()
+        for running in list(self._running.values()):
             running.end(EndedBy.STOPPED, "The exec server is stopping; another may run it")
-        while self._tasks:
-            await asyncio.wait(set(self._tasks.values()))
+        await self._quiet.wait()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait({self._watching})
@@ -111,57 +126,83 @@ class Commands:
         await self._scratch.close()
         self._record.close()
 
-    async def _run(self, job_id: str, service: str, job: Work) -> None:
-        try:
-            receipt = await self._receipt(job_id, service, job)
-        except Exception as error:
-            log.exception("a command failed in the exec server itself", job_id=job_id, service=service)
-            receipt = Receipt(ended_by=EndedBy.BROKEN, error=f"The exec server failed: {error!r}", retryable=True)
-        self._running.pop(job_id, None)
-        self._told.pop(job_id, None)
-        self._cancelled.discard(job_id)
-        del self._tasks[job_id]
-        self._ended(job_id, receipt)
-
-    async def _receipt(self, job_id: str, name: str, job: Work) -> Receipt:
+    def _start(self, job_id: str, name: str, job: Work) -> None:
         service = self._services.get(name)
         if service is None:
-            return refused(f"There is no service '{name[:80]}' here: there are {', '.join(self._services)}.")
+            here = ", ".join(self._services)
+            self._ended(job_id, refused(f"There is no service '{name[:80]}' here: there are {here}."))
+            return
         self._record.open()
-        subject = subject_of(name, job)
+        subject = subject_of(name, job) if self._record.kept else ""
         poison = self._record.refuses(subject)
         if poison is not None:
-            return refused(poison)
+            self._ended(job_id, refused(poison))
+            return
         try:
             folder = self._scratch.take()
         except OSError as error:
-            return refused(f"No scratch folder can be made: {error.strerror}. Free some disk.", retryable=True)
+            words = f"No scratch folder can be made: {error.strerror}. Free some disk."
+            self._ended(job_id, refused(words, retryable=True))
+            return
         try:
             plan = service.plan(job.args, scratch=folder, env=job.env, timeout_s=job.timeout_s)
             self._check(plan, job)
-            running = self._running[job_id] = Running(job, plan, folder, self._streams)
-            if job_id in self._cancelled:
-                self.cancel(job_id)
-            return await self._keep(running, subject)
         except ArgumentsError as error:
-            return refused(str(error))
-        except KeeperDied as error:
-            return Receipt(ended_by=EndedBy.BROKEN, error=str(error), retryable=True)
-        except OSError as error:
-            return refused(f"The command cannot be begun: {error.strerror}. Raise that limit.", retryable=True)
-        finally:
             self._scratch.give_back(folder)
+            self._ended(job_id, refused(str(error)))
+            return
+        except BaseException:
+            self._scratch.give_back(folder)
+            raise
+        self._live(_Job(job_id, subject, folder, Running(job, plan, folder, self._streams)))
 
-    async def _keep(self, running: Running, subject: str) -> Receipt:
+    def _live(self, job: "_Job") -> None:
+        self._running[job.id] = job.running
+        self._quiet.clear()
+        if self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
         if self._stopping:
-            return refused("The exec server is stopping; another may run it.", retryable=True)
-        keeper = await self._keepers.take()
-        self._record.began(subject)
+            self._over(job, refused("The exec server is stopping; another may run it.", retryable=True))
+            return
+        keeper = self._keepers.take_idle()
+        if keeper is not None:
+            self._run(job, keeper)
+        else:
+            waiting = asyncio.get_running_loop().create_task(self._run_later(job))
+            self._waiting.add(waiting)
+            waiting.add_done_callback(self._waiting.discard)
+
+    async def _run_later(self, job: "_Job") -> None:
         try:
-            return await running.run(keeper)
-        finally:
-            self._record.ended(subject)
+            keeper = await self._keepers.take()
+        except KeeperDied as error:
+            self._over(job, Receipt(ended_by=EndedBy.BROKEN, error=str(error), retryable=True))
+            return
+        except OSError as error:
+            self._over(job, _no_descriptors(error))
+            return
+        self._run(job, keeper)
+
+    def _run(self, job: "_Job", keeper: Keeper) -> None:
+        self._record.began(job.subject)
+
+        def over(receipt: Receipt) -> None:
+            self._record.ended(job.subject)
             self._keepers.give_back(keeper)
+            self._over(job, receipt)
+
+        try:
+            job.running.begin(keeper, over)
+        except OSError as error:
+            over(_no_descriptors(error))
+
+    def _over(self, job: "_Job", receipt: Receipt) -> None:
+        self._scratch.give_back(job.folder)
+        del self._running[job.id]
+        self._told.pop(job.id, None)
+        if not self._running:
+            self._quiet.set()
+        self._ended(job.id, receipt)
 
     def _check(self, plan: Plan, job: Work) -> None:
         self._streams.check("stdin", job.stdin)
@@ -172,7 +213,7 @@ class Commands:
                 raise ArgumentsError(f"The path leads out of {folder}, so it is refused.")
 
     async def _watch(self) -> None:
-        while self._tasks:
+        while self._running:
             await asyncio.sleep(LOOK_S)
             old = {
                 job_id: (running, running.keeper.pid if running.keeper is not None else 0)
@@ -198,3 +239,7 @@ class Commands:
         if moved != told and now - told_at >= MOVED_S:
             self._told[job_id] = now, moved
             self._moved(job_id, moved)
+
+
+def _no_descriptors(error: OSError) -> Receipt:
+    return refused(f"The command cannot be begun: {error.strerror}. Raise that limit.", retryable=True)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from rota.errors import SettingsError
 from rota.ids import new_holder
+from rota.io import collecting
 from rota.io.log import get_logger
 from rota.slots.broker import Broker
 from rota.slots.config import ExecConfig, ServerSection
@@ -120,14 +121,10 @@ async def run_exec_server(
     await server.start()
     if read_again is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
+    collecting.settle()
     saving = None if times is None else asyncio.create_task(_save(load, times))
     started(server)
-    if any(service.limits.memory_bytes_max is not None for service in config.services.values()):
-        stands_too = await asyncio.to_thread(data_limit_stands)
-        log.info(
-            "memory ceilings", together=f"looked at each {LOOK_S:g} s",
-            each_process="limited by the system too" if stands_too else "not limited by this system",
-        )  # fmt: skip
+    await _say_ceilings(config)
     await asked.wait()
     draining = asyncio.create_task(server.drain(stands.server.drain_s))
     hurry = asyncio.create_task(at_once.wait())
@@ -159,6 +156,17 @@ def _pipe_hosts(config: ExecConfig) -> tuple[str, ...]:
     hosts = config.server.pipe_hosts
     # Clients of the older protocol get their streams through this machine itself.
     return (*hosts, legacy.HOST) if hosts else ()
+
+
+async def _say_ceilings(config: ExecConfig) -> None:
+    """Says what holds the memory of commands here, where a service has a ceiling for it."""
+    if all(service.limits.memory_bytes_max is None for service in config.services.values()):
+        return
+    stands = await asyncio.to_thread(data_limit_stands)
+    log.info(
+        "memory ceilings", together=f"looked at each {LOOK_S:g} s",
+        each_process="limited by the system too" if stands else "not limited by this system",
+    )  # fmt: skip
 
 
 async def _save(load: Load, times: StateFile) -> None:

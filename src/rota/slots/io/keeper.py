@@ -4,26 +4,37 @@ A keeper is the parent of its command and adopts what that leaves behind, so eve
 command, whatever sessions and process groups it made. A command has ended when nothing is left. A keeper whose exec
 server is gone (its socket ends) kills its command and ends. Started by `rota.slots.io.keepers`; imports little, because
 each process of it stays.
+
+What a command says in its first moments stays here (`_Kept`): most short commands are over by then, and neither
+descriptors nor a watch on them have to travel. Of one that goes on the exec server reads the outputs itself.
 """
 
 import contextlib
+import gc
 import os
 import resource
 import select
 import signal
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final, NoReturn
 
 from rota.io.kill import adopt_orphans, kill_descendants, kill_orphans, signal_descendants
-from rota.slots.keeper_messages import Ended, Frames, Message, Ready, Run, Stop, frame
+from rota.io.passing import receive
+from rota.slots.keeper_messages import Ended, Frames, Message, Outputs, Ready, Run, Stop, frame
 
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 16 * 1024
+KEPT_S: Final = 0.01
+"""For how long a command's outputs are kept here. Whoever fills its pipe waits for no longer than this."""
+KEPT_BYTES: Final = 64 * 1024
+"""What a pipe holds where nobody asks for more."""
 LOOK_MS: Final = 50
 """How often the remains of a command are looked at until they are gone."""
+CHILD: Final = frozenset({signal.SIGCHLD})
 IGNORED: Final = [signal.SIGPIPE, signal.SIGXFSZ]
 """What Python ignores, and a command is not used to."""
 FAREWELL_S: Final = 10
@@ -35,7 +46,7 @@ class _ServerGone(Exception):
 
 
 class _Children:
-    """What this process has started and adopted: heard of by SIGCHLD, reaped here."""
+    """Hears by SIGCHLD of what this process has started and adopted, when that ends."""
 
     def __init__(self) -> None:
         self.wake, wake_write = os.pipe()
@@ -44,24 +55,90 @@ class _Children:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _nothing)
 
-    def reap(self, main: int | None) -> tuple[tuple[int, int] | None, bool]:
-        """The wait status and peak memory in KiB of `main`, if it has ended; whether other children are left."""
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[None]:
+        """Hears of them although the signal is blocked."""
+        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, CHILD)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def clear(self) -> None:
+        """What has ended by now is known."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.wake, 4096)
-        found: tuple[int, int] | None = None
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return found, False
-            if pid == 0:
-                return found, True
-            if pid == main:
-                found = status, usage.ru_maxrss
+
+
+def _reap(main: int | None) -> tuple[tuple[int, int] | None, bool]:
+    """The wait status and peak memory in KiB of `main`, if it has ended; whether other children are left."""
+    found: tuple[int, int] | None = None
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found, False
+        if pid == 0:
+            return found, True
+        if pid == main:
+            found = status, usage.ru_maxrss
+
+
+def _has_children() -> bool:
+    """Whether there are any, once those that have ended are reaped."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
     """A handler that does nothing: unlike an ignored signal, it is not handed down to commands."""
+
+
+class _Kept:
+    """The outputs of a command that are kept here."""
+
+    def __init__(self) -> None:
+        self.stdout, self.stdout_write = os.pipe()
+        try:
+            self.stderr, self.stderr_write = os.pipe()
+        except OSError:
+            os.close(self.stdout)
+            os.close(self.stdout_write)
+            raise
+
+    def started(self) -> None:
+        """The command has them; what is open here would hide their ends."""
+        os.close(self.stdout_write)
+        os.close(self.stderr_write)
+
+    def read(self) -> tuple[bytes, bytes, bool]:
+        """All that was said, and whether that is all there will ever be."""
+        stdout, stdout_ended = _read(self.stdout)
+        stderr, stderr_ended = _read(self.stderr)
+        return stdout, stderr, stdout_ended and stderr_ended
+
+    def close(self) -> None:
+        """Once."""
+        os.close(self.stdout)
+        os.close(self.stderr)
+
+
+def _read(descriptor: int) -> tuple[bytes, bool]:
+    os.set_blocking(descriptor, False)
+    found = b""
+    try:
+        while len(found) <= KEPT_BYTES:
+            data = os.read(descriptor, KEPT_BYTES)
+            if not data:
+                return found, True
+            found += data
+    except BlockingIOError:
+        pass
+    return found, False
 
 
 class _Keeper:
@@ -70,7 +147,11 @@ class _Keeper:
         self._frames = Frames()
         self._messages: deque[Message] = deque()
         self._descriptors: list[int] = []
+        self._kept: _Kept | None = None
+        self._own_kib = 0
         self._children = _Children()
+        # Heard of only where it is needed, see `_wait`: a handler costs a short command more than its wait.
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, CHILD)
         self._poll = select.poll()
         self._poll.register(wire, select.POLLIN)
         self._poll.register(self._children.wake, select.POLLIN)
@@ -91,29 +172,79 @@ class _Keeper:
 
     def _run(self, run: Run) -> Ended:
         descriptors, self._descriptors = self._descriptors, []
+        kept: _Kept | None = None
         try:
+            if len(descriptors) != run.descriptors:
+                return Ended(None, error="the process that runs commands has too many files open")
+            if descriptors:
+                actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(descriptors)]
+            else:
+                kept = _Kept()  # and stdin is the keeper's own: nothing
+                actions = [(os.POSIX_SPAWN_DUP2, kept.stdout_write, 1), (os.POSIX_SPAWN_DUP2, kept.stderr_write, 2)]
             os.chdir(run.folder)
             # A name without a slash is looked for along the exec server's own PATH. What is open here stays here:
             # descriptors are close-on-exec unless told otherwise.
             with _bounded(run.data_bytes_max) as bound:
                 pid = os.posix_spawnp(
-                    run.argv[0], run.argv, run.env, file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number)
-                    for number, descriptor in enumerate(descriptors)], setsid=True, setsigdef=IGNORED,
+                    run.argv[0], run.argv, run.env, file_actions=actions, setsid=True, setsigdef=IGNORED,
+                    setsigmask=self._mask,
                 )  # fmt: skip
                 bound(pid)
         except (OSError, ValueError) as error:
+            if kept is not None:
+                kept.close()
             return Ended(None, error=getattr(error, "strerror", None) or str(error))
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+            if kept is not None:
+                kept.started()
+        self._kept = kept
         status, peak_kib = self._wait(pid)
-        own_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak_bytes = self._peak_bytes(peak_kib)
+        if self._kept is None:
+            return Ended(status, peak_bytes)
+        stdout, stderr, whole = self._kept.read()
+        if whole:
+            self._kept.close()
+            return Ended(status, peak_bytes, None, stdout, stderr)
+        # Somebody who does not belong to the command holds them open.
+        self._hand_over(stdout, stderr)
+        return Ended(status, peak_bytes)
+
+    def _hand_over(self, stdout: bytes, stderr: bytes) -> None:
+        kept, self._kept = self._kept, None
+        assert kept is not None, "they are kept"
+        message = frame(Outputs(stdout, stderr))
+        sent = socket.send_fds(self._wire, [message], (kept.stdout, kept.stderr))
+        self._wire.sendall(message[sent:])
+        kept.close()
+
+    def _peak_bytes(self, peak_kib: int) -> int:
+        """The peak of a command, 0 where it is not known: below its keeper's own."""
+        if peak_kib > self._own_kib:
+            self._own_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         unit = 1 if sys.platform == "darwin" else 1024
-        return Ended(status, peak_kib * unit if peak_kib > own_kib else 0)
+        return peak_kib * unit if peak_kib > self._own_kib else 0
 
     def _wait(self, pid: int) -> tuple[int, int]:
+        kept_until = time.monotonic() + KEPT_S
+        if self._kept is not None and hasattr(signal, "sigtimedwait"):
+            # For its end, or for one that it left behind. Whatever the exec server says can wait for so long.
+            signal.sigtimedwait(CHILD, KEPT_S)
+            found, status, usage = os.wait4(pid, os.WNOHANG)
+            if found:
+                if _has_children():
+                    self._clear()
+                return status, usage.ru_maxrss
+        # Others of its processes may end before it: they are heard of by a signal.
+        with self._children.heard():
+            return self._wait_longer(pid, kept_until)
+
+    def _wait_longer(self, pid: int, kept_until: float) -> tuple[int, int]:
         while True:
-            ended, left = self._children.reap(pid)
+            self._children.clear()
+            ended, left = _reap(pid)
             if ended is not None:
                 if left:
                     self._clear()
@@ -125,20 +256,26 @@ class _Keeper:
                     kill_descendants()
                 else:
                     signal_descendants(signal.SIGTERM)
-            if any(descriptor == self._wire.fileno() for descriptor, _ in self._poll.poll()):
+            left_s = 0.0 if self._kept is None else max(0.0, kept_until - time.monotonic())
+            ready = self._poll.poll(None if self._kept is None else left_s * 1000)
+            if self._kept is not None and time.monotonic() >= kept_until:
+                self._hand_over(b"", b"")
+            if any(descriptor == self._wire.fileno() for descriptor, _ in ready):
                 self._receive()
 
     def _clear(self) -> None:
         """Kills and reaps until nothing is left below this process."""
-        while True:
-            kill_descendants()
-            if not self._children.reap(None)[1]:
-                return
-            select.select([self._children.wake], [], [], LOOK_MS / 1000)
+        with self._children.heard():
+            while True:
+                self._children.clear()
+                kill_descendants()
+                if not _reap(None)[1]:
+                    return
+                select.select([self._children.wake], [], [], LOOK_MS / 1000)
 
     def _receive(self) -> None:
         """Waits for something from the exec server; it need not be a whole message yet."""
-        data, found, _, _ = socket.recv_fds(self._wire, READ_BYTES, 3)
+        data, found = receive(self._wire, READ_BYTES)
         self._descriptors += found
         if not data:
             raise _ServerGone
@@ -183,7 +320,7 @@ def _nursery(control: socket.socket) -> None:
             if descriptor == children.wake:
                 _bury(children, keepers)
                 continue
-            data, found, _, _ = socket.recv_fds(control, 1, 1)
+            data, found = receive(control, 1)
             if not data:
                 _farewell(children, keepers)
                 return
@@ -208,8 +345,7 @@ def _become_keeper(descriptor: int) -> NoReturn:
 
 def _bury(children: _Children, keepers: set[int]) -> None:
     """Reaps keepers that ended, and kills what one that was killed has left behind."""
-    with contextlib.suppress(BlockingIOError):
-        os.read(children.wake, 4096)
+    children.clear()
     died = False
     for pid in list(keepers):
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -232,6 +368,10 @@ def main() -> None:
     """Runs the nursery on the socket whose number is the last argument."""
     adopt_orphans()
     os.umask(0o077)
+    gc.freeze()  # keepers share it, untouched
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # what commands read that are given nothing
+    os.close(nothing)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # What is meant for the exec server: commands end in its order, or with it.
         signal.signal(number, _nothing)

@@ -1,21 +1,24 @@
 """The exec server's side of its keepers: takes one for each command, keeps it for the next, starts it when needed.
 
 No thread and no watcher for a command: a keeper's socket says when it has ended. Forking happens in the nursery, a
-small process, so that a command costs one message there and one back. See `rota.slots.io.keeper`.
+small process. A short command costs one message there and one back: no descriptor, no timer, no task. See
+`rota.slots.io.keeper`.
 """
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from rota.io.log import get_logger
-from rota.slots.keeper_messages import Ended, Frames, Ready, Run, Stop, frame
+from rota.io.passing import receive
+from rota.slots.keeper_messages import Ended, Frames, Outputs, Ready, Run, Stop, frame
 
 START_S_MAX: Final = 30.0
 """How long a keeper may take to be there."""
@@ -41,6 +44,22 @@ class KeeperDied(Exception):
     """The keeper ended, or could not be started; its command is gone with it."""
 
 
+class Listener(Protocol):
+    """Whoever hears of one command. None of it may raise."""
+
+    def outputs(self, so_far: Outputs, stdout: int, stderr: int) -> None:
+        """It goes on for longer: its outputs are handed over. At most once, and never if descriptors went to it."""
+
+    def unheard(self) -> None:
+        """The same, and there were no descriptors free for them: nobody will read what it says."""
+
+    def ended(self, ended: Ended) -> None:
+        """The command and all its processes are gone."""
+
+    def died(self, error: KeeperDied) -> None:
+        """The keeper is gone, and the command with it."""
+
+
 class Keeper:
     """One process that runs one command at a time.
 
@@ -55,7 +74,9 @@ class Keeper:
         self._wire = wire
         self._died = died
         self._frames = Frames()
-        self._ending: asyncio.Future[Ended] | None = None
+        self._descriptors: list[int] = []
+        self._listener: Listener | None = None
+        self._rest: asyncio.Task[None] | None = None
         self._loop.add_reader(wire, self._readable)
 
     @property
@@ -63,24 +84,40 @@ class Keeper:
         """Whether it can take a command."""
         return self._wire.fileno() >= 0
 
+    def begin(self, run: Run, descriptors: Sequence[int], listener: Listener) -> None:
+        """Starts a command; the caller closes the descriptors. The listener hears how it ends, and never before this
+        call has returned.
+
+        Raises: KeeperDied; then the listener hears nothing.
+        """
+        assert self._listener is None, "one command at a time"
+        data = frame(run)
+        try:
+            sent = socket.send_fds(self._wire, [data], descriptors) if descriptors else self._wire.send(data)
+        except OSError as error:
+            self.close()
+            raise KeeperDied(f"The process that runs commands cannot be reached: {error}") from None
+        self._listener = listener
+        if sent < len(data):
+            self._rest = self._loop.create_task(self._send_rest(data[sent:]))
+
+    async def _send_rest(self, data: bytes) -> None:
+        try:
+            await self._loop.sock_sendall(self._wire, data)
+        except OSError:
+            self.close()
+
     async def run(self, run: Run, descriptors: Sequence[int]) -> asyncio.Future[Ended]:
-        """Starts a command; the caller closes the descriptors.
+        """Starts a command with its three descriptors; the caller closes them.
 
         Returns: what ends when the command and all its processes are gone; it raises KeeperDied.
 
         Raises: KeeperDied.
         """
-        assert self._ending is None, "one command at a time"
-        self._ending = self._loop.create_future()
-        data = frame(run)
-        try:
-            sent = socket.send_fds(self._wire, [data], descriptors)
-            if sent < len(data):
-                await self._loop.sock_sendall(self._wire, data[sent:])
-        except OSError as error:
-            self.close()
-            raise KeeperDied(f"The process that runs commands cannot be reached: {error}") from None
-        return self._ending
+        assert descriptors, "its outputs are elsewhere"
+        waiting = _Waiting(self._loop)
+        self.begin(run, descriptors, waiting)
+        return waiting.ending
 
     def stop(self, *, now: bool) -> None:
         """Ends the command: SIGTERM to all its processes, or SIGKILL; safe to repeat and when there is none."""
@@ -93,20 +130,29 @@ class Keeper:
             return
         self._loop.remove_reader(self._wire)
         self._wire.close()
+        self._close_descriptors()
         gone = KeeperDied("The process that ran the command has ended, and the command with it")
-        for future in (self.ready, self._ending):
-            if future is not None and not future.done():
-                future.set_exception(gone)
-                future.exception()  # who waits for it gets it; if nobody does, that is no news
+        if not self.ready.done():
+            self.ready.set_exception(gone)
+            self.ready.exception()  # who waits for it gets it; if nobody does, that is no news
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.died(gone)
         self._died(self)
+
+    def _close_descriptors(self) -> None:
+        descriptors, self._descriptors = self._descriptors, []
+        for descriptor in descriptors:
+            os.close(descriptor)
 
     def _readable(self) -> None:
         try:
-            data = self._wire.recv(READ_BYTES)
+            data, found = receive(self._wire, READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            data, found = b"", []
+        self._descriptors += found
         if not data:
             self.close()
             return
@@ -115,10 +161,38 @@ class Keeper:
                 self.pid = message.pid
                 if not self.ready.done():
                     self.ready.set_result(None)
-            elif isinstance(message, Ended) and self._ending is not None:
-                ending, self._ending = self._ending, None
-                if not ending.done():
-                    ending.set_result(message)
+            elif isinstance(message, Outputs) and self._listener is not None:
+                if len(self._descriptors) == 2:
+                    (stdout, stderr), self._descriptors = self._descriptors, []
+                    self._listener.outputs(message, stdout, stderr)
+                else:  # this process has too many open: the system has thrown them away
+                    self._close_descriptors()
+                    self._listener.unheard()
+            elif isinstance(message, Ended) and self._listener is not None:
+                listener, self._listener = self._listener, None
+                listener.ended(message)
+
+
+class _Waiting:
+    """Waits for the end of a command, for whoever awaits it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.ending: asyncio.Future[Ended] = loop.create_future()
+
+    def outputs(self, so_far: Outputs, stdout: int, stderr: int) -> None:
+        raise AssertionError("its outputs are elsewhere")
+
+    def unheard(self) -> None:
+        raise AssertionError("its outputs are elsewhere")
+
+    def ended(self, ended: Ended) -> None:
+        if not self.ending.done():
+            self.ending.set_result(ended)
+
+    def died(self, error: KeeperDied) -> None:
+        if not self.ending.done():
+            self.ending.set_exception(error)
+            self.ending.exception()  # who waits for it gets it; if nobody does, that is no news
 
 
 class Keepers:
@@ -130,16 +204,20 @@ class Keepers:
         self._control: socket.socket | None = None
         self._nursery: subprocess.Popen[bytes] | None = None
 
+    def take_idle(self) -> Keeper | None:
+        """A keeper that is there and free; None: `take` would have to start one."""
+        while self._idle:
+            keeper = self._idle.pop()
+            if keeper.alive:
+                return keeper
+        return None
+
     async def take(self) -> Keeper:
         """A keeper that is free.
 
         Raises: KeeperDied if none can be started.
         """
-        while self._idle:
-            keeper = self._idle.pop()
-            if keeper.alive:
-                return keeper
-        return await self._start()
+        return self.take_idle() or await self._start()
 
     def give_back(self, keeper: Keeper) -> None:
         """Returns one whose command has ended."""

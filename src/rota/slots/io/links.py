@@ -16,7 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
 
 from rota.errors import ProtocolError
-from rota.io.log import get_logger
+from rota.io.log import SILENT, get_logger
 from rota.slots.address import Address
 from rota.slots.messages import FRAME_BYTES_MAX, ClientMessage, Hello, ServerMessage, encode, from_server
 
@@ -140,7 +140,7 @@ class SocketLink:
                 ssl=(self._tls or True) if self.address.tls else None,
                 compression=None, proxy=None, max_size=TAKES_BYTES_MAX, user_agent_header=None,
                 ping_interval=PING_EVERY_S, ping_timeout=PING_TIMEOUT_S,
-                open_timeout=None, close_timeout=CLOSE_TIMEOUT_S,
+                open_timeout=None, close_timeout=CLOSE_TIMEOUT_S, logger=SILENT,
             )  # fmt: skip
         writing = asyncio.create_task(self._write(socket))
         try:

@@ -25,20 +25,20 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from rota.errors import ProtocolError, SettingsError
 from rota.io.log import get_logger
 from rota.io.outbox import OUTBOX_BYTES_MAX, Outbox
-from rota.io.serving import Place, Serving, is_loopback
+from rota.io.serving import FRAMES_IN_A_ROW, STRAIGHT, Place, Serving, StraightWebSocket, is_loopback
 from rota.slots import view
 from rota.slots.broker import Broker
 from rota.slots.io.exchange import Exchange, Runner
 from rota.slots.io.figures import Figures
-from rota.slots.messages import Error, Receipt, ServerMessage, encode, from_client
+from rota.slots.messages import Error, Offer, Queued, Receipt, ServerMessage, encode, from_client
 from rota.slots.progress import Moved
 
 PING_S: Final = 10.0
 """Between two pings, and for how long a pong is awaited: a dead link is noticed within 20 seconds."""
+QUEUED_S: Final = 0.02
+"""How long QUEUED waits for the OFFER that makes it old news."""
 FLUSH_S: Final = 2.0
 """What a stopping exec server gives its clients to take their last frames."""
-FRAMES_IN_A_ROW: Final = 64
-"""After so many frames of one client others get their turn."""
 CLIENTS_MAX: Final = 5000
 """Connections at once: each takes a descriptor and some 30 KB, and many systems allow 20,000 descriptors."""
 
@@ -96,7 +96,7 @@ class ExecServer:
         self._exchange: Exchange | None = None
         self._serving = Serving(
             "The exec server", Place(listen.host, listen.port, listen.tls_cert, listen.tls_key),
-            ws="websockets-sansio", ws_max_size=broker.rules.frame_bytes_max, ws_ping_interval=listen.ping_s,
+            ws=StraightWebSocket, ws_max_size=broker.rules.frame_bytes_max, ws_ping_interval=listen.ping_s,
             ws_ping_timeout=listen.ping_s, ws_per_message_deflate=False,
         )  # fmt: skip
         self._sessions: set[asyncio.Task[None]] = set()
@@ -247,11 +247,31 @@ class _Session:
         self._receive = receive
         self._send = send
         self._exchange = exchange
-        self._outbox = Outbox(self._write, asyncio.get_running_loop().time, bytes_max=outbox_bytes_max)
+        loop = asyncio.get_running_loop()
+        self._straight: StraightWebSocket | None = websocket.scope.get("extensions", {}).get(STRAIGHT)
+        at_once = None if self._straight is None else self._straight.write_at_once
+        self._outbox = Outbox(self._write, loop.time, bytes_max=outbox_bytes_max, at_once=at_once)
         self._closing: tuple[int, str] | None = None
+        self._failed: asyncio.Future[None] = loop.create_future()
+        self._queued: dict[str, Queued] = {}  # not told yet
+        self._timer: asyncio.TimerHandle | None = None
 
     def deliver(self, message: ServerMessage) -> None:
+        if isinstance(message, Queued):
+            # No news to act on, and most lines are short: the slot may come first.
+            self._queued[message.job_id] = message
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(QUEUED_S, self._tell_queued)
+            return
+        if isinstance(message, Offer) and self._queued:
+            self._queued.pop(message.job_id, None)
         self._outbox.put(encode(message).decode())
+
+    def _tell_queued(self) -> None:
+        self._timer = None
+        queued, self._queued = self._queued, {}
+        for message in queued.values():
+            self._outbox.put(encode(message).decode())
 
     async def _write(self, frame: str) -> None:
         await self._send({"type": "websocket.send", "text": frame})
@@ -266,16 +286,25 @@ class _Session:
         log.info("client connected", client=number, peer=_peer(self._websocket))
         reader = asyncio.create_task(self._read(number))
         writer = asyncio.create_task(self._outbox.run())
+        if self._straight is not None:
+            self._straight.taker = lambda frame: self._take_straight(number, frame)
         try:
-            await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({reader, writer, self._failed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            if self._straight is not None:
+                self._straight.taker = None
+            if self._timer is not None:
+                self._timer.cancel()
             # However it ends: with the connection go its wants and its offers (S31).
             self._exchange.leave(number)
             for task in (reader, writer):
                 task.cancel()
             await asyncio.wait({reader, writer})
         why = "too slow to take its frames" if self._outbox.overflowed else "closed"
-        if not reader.cancelled() and (error := reader.exception()) is not None:
+        error = self._failed.exception() if self._failed.done() else None
+        if error is None and not reader.cancelled():
+            error = reader.exception()
+        if error is not None:
             why = "its session failed"
             log.error("a client's session failed", client=number, exc_info=error)
         if not writer.cancelled():
@@ -286,26 +315,36 @@ class _Session:
                 await self._websocket.close(*self._closing)
 
     async def _read(self, number: int) -> None:
-        receive, exchange = self._receive, self._exchange
+        receive = self._receive
         in_a_row = 0
         while True:
             event = await receive()
             if event["type"] == "websocket.disconnect":
                 return
-            if self._closing is not None:
-                continue
             frame = event.get("text")
-            try:
-                message = from_client(event["bytes"] if frame is None else frame)
-            except ProtocolError as error:
-                exchange.garble(number, Error(error.code, str(error), error.job_id))
-            else:
-                if message is not None:
-                    exchange.say(number, message)
+            self._take(number, event["bytes"] if frame is None else frame)
             in_a_row += 1
             if in_a_row == FRAMES_IN_A_ROW:
                 in_a_row = 0
                 await asyncio.sleep(0)
+
+    def _take_straight(self, number: int, frame: bytes) -> None:
+        try:
+            self._take(number, frame)
+        except Exception as error:
+            if not self._failed.done():
+                self._failed.set_exception(error)
+
+    def _take(self, number: int, frame: str | bytes) -> None:
+        if self._closing is not None:
+            return
+        try:
+            message = from_client(frame)
+        except ProtocolError as error:
+            self._exchange.garble(number, Error(error.code, str(error), error.job_id))
+        else:
+            if message is not None:
+                self._exchange.say(number, message)
 
 
 async def _healthy(_request: Request) -> Response:

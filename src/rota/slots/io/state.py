@@ -98,6 +98,11 @@ class RunningRecord:
             suspects.save(self._guard.suspects())
         self._rewrite()
 
+    @property
+    def kept(self) -> bool:
+        """Whether there is a record at all."""
+        return self._folder is not None
+
     def refuses(self, subject: str) -> str | None:
         """Why this work is not begun; None: it may."""
         return self._guard.refuses(subject, time.time())

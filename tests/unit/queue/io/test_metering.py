@@ -1,11 +1,13 @@
 """What a worker puts on its heap, and what becomes of it at a snapshot and at its end."""
 
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
 import msgspec
+import pytest
 
 from rota.ids import JobId
 from rota.lease import Lease
@@ -24,6 +26,12 @@ def claimed(kind: str, *, due_ago_s: float) -> ClaimedJob:
 
 def written(file: Path) -> Meters:
     return msgspec.json.decode(file.read_bytes(), type=Meters)
+
+
+def from_the_heart(call: Callable[[], None]) -> None:
+    heart = threading.Thread(target=call)
+    heart.start()
+    heart.join()
 
 
 def test_a_snapshot_has_all_that_was_noted_once() -> None:
@@ -53,12 +61,30 @@ def test_a_process_that_is_about_to_end_writes_once_more_from_its_heart(tmp_path
     file = tmp_path / "7.json"
     metering = Metering(file)
     metering.ran("film", 2.0)
-    heart = threading.Thread(target=lambda: metering.fenced("film", failed=True))
-    heart.start()
-    heart.join()
+    from_the_heart(lambda: metering.fenced("film"))
+    assert written(file).fenced == 1
+    from_the_heart(lambda: metering.failed_last(["film"]))
     meters = written(file)
     assert (meters.fenced, meters.stall_kills, meters.failures) == (1, {"fenced": 1}, {"film": 1})
     assert meters.run["film"].total == 2.0
+
+
+def test_what_the_heart_writes_last_is_not_overwritten_by_older_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop has its numbers ready, and the heart is quicker to write its own."""
+    file = tmp_path / "7.json"
+    metering = Metering(file)
+    write_bytes = Path.write_bytes
+
+    def slowly(path: Path, data: bytes) -> int:
+        monkeypatch.setattr(Path, "write_bytes", write_bytes)
+        from_the_heart(lambda: metering.fenced("film"))
+        return write_bytes(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", slowly)
+    metering.write()
+    assert written(file).fenced == 1
 
 
 def test_a_folder_that_is_gone_stops_nothing(tmp_path: Path) -> None:

@@ -61,7 +61,16 @@ def test_a_tee_writes_each_of_its_outputs_in_the_session() -> None:
     assert compiled("-map", "0", "-f", "tee", "[onfail=ignore]a.mp4|[f=mpegts:select=v]b")[-1] == (
         "[f=mp4:onfail=ignore]./a.mp4|[f=mpegts:select=v]./b"
     )
-    for name in ("a.mp4|/b.mp4", "[f=hls]a", "[f=mp4:use_fifo=1]a", "[f=mp4]a\\|b", "[f=mp4'", "[f=tee]a"):
+    assert compiled("-f", "tee", "[f=hls:hls_flags=single_file:hls_segment_filename=h/%d.ts]h/a.m3u8|s_%d.ts")[-1] == (
+        "[f=hls:hls_flags=single_file:hls_segment_filename=./h/%d.ts]./h/a.m3u8|[f=mpegts]./s_%d.ts"
+    )
+    assert compiled("-f", "tee", "[f=segment:segment_time=2]s_%d.mkv")[-1] == (
+        "[f=segment:segment_time=2:segment_format=matroska]./s_%d.mkv"
+    )
+    assert "append_list" in refused("-f", "tee", "[f=hls:hls_flags=append_list]a.m3u8")
+    for name in ("[f=segment:segment_time=2]../s_%d.ts", "[f=segment]s_%d", "[f=hls:hls_segment_filename=/x.ts]a.m3u8"):
+        refused("-f", "tee", name)
+    for name in ("a.mp4|/b.mp4", "[f=dash]a", "[f=mp4:use_fifo=1]a", "[f=mp4]a\\|b", "[f=mp4'", "[f=tee]a"):
         refused("-f", "tee", name)
 
 

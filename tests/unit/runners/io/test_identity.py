@@ -65,7 +65,7 @@ def test_a_device_signs_for_the_host_that_it_dials() -> None:
     private, public = new_key()
     identity = Identity("wss://runner.example", "device-1", "org-1", "mac-7", private)
     key, other = (decoded(text) for text in (public, new_key()[1]))
-    prove = proof.of_device(identity, Gateway("runner.example", 443, True))
+    prove = proof.of_device(lambda: identity, Gateway("runner.example", 443, True))
     first, second = prove(1_800_000_000.0), prove(1_800_000_000.0)
     assert isinstance(first, DeviceAuth)
     assert isinstance(second, DeviceAuth)

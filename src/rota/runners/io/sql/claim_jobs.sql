@@ -7,7 +7,8 @@
 --   $12 jobs that it is not given uuid[], $13 now timestamptz or null.
 -- Rows: the claimed jobs with their sessions, in no order.
 -- Locks: the claimed rows, FOR UPDATE SKIP LOCKED; for the pool the caller holds lock_pool.sql's.
--- Index: open_jobs_runner_next, open_jobs_runner_held, runner_jobs_pkey, runner_rejections_pkey, open_jobs_pkey.
+-- Index: open_jobs_runner_next, open_jobs_runner_held, runner_jobs_pkey, runner_rejections_pkey, open_jobs_pkey,
+--   disabled_organisations_pkey.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($13::timestamptz, now()) AS now
 ), held AS MATERIALIZED (
@@ -29,6 +30,7 @@ WITH clock AS MATERIALIZED (
       AND r.output_bytes_max <= $7::bigint
       AND NOT EXISTS (SELECT FROM :"schema".runner_rejections AS x
                       WHERE x.job_id = o.id AND x.runner_id = $1 AND x.until > clock.now)
+      AND NOT EXISTS (SELECT FROM :"schema".disabled_organisations AS d WHERE d.org_id = o.tenant)
       AND NOT EXISTS (SELECT FROM :"schema".pauses AS p
                       WHERE (p.until IS NULL OR p.until > clock.now)
                         AND (p.scope = 'all' OR p.scope = 'kind' AND p.name = o.kind

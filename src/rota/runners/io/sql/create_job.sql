@@ -4,9 +4,10 @@
 --   $7 spec jsonb, $8 execution_id text, $9 runtime digest text or null, $10 least fontset version text or null,
 --   $11 its parts numeric[] or null, $12 output_bytes_max bigint, $13 timeout_s integer, $14 idle_s integer,
 --   $15 one_shot boolean, $16 max_tries integer, $17 trace text or null, $18 now timestamptz or null.
--- Rows: id, if it was created; none if another job holds the key: read that one by key.
+-- Rows: id, if it was created; none if another job holds the key: read that one by key; if there is none either, the
+--   organisation is disabled.
 -- Locks: an insert that meets an uncommitted twin waits for its fate (S91).
--- Index: runner_jobs_key, open_jobs_pkey.
+-- Index: runner_jobs_key, open_jobs_pkey, disabled_organisations_pkey.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($18::timestamptz, now()) AS now
 ), execution AS (
@@ -19,7 +20,7 @@ WITH clock AS MATERIALIZED (
          fontset_key, output_bytes_max, timeout_s, idle_s, one_shot, created_at)
     SELECT $1, $2, $8, (SELECT execution.id FROM execution), (SELECT execution.lease_epoch FROM execution), $9, $10, $11,
            $12, $13, $14, $15, clock.now
-    FROM clock
+    FROM clock WHERE NOT EXISTS (SELECT FROM :"schema".disabled_organisations AS d WHERE d.org_id = $4)
     ON CONFLICT (idempotency_key) DO NOTHING
     RETURNING r.job_id
 ), job AS (
