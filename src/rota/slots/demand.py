@@ -27,6 +27,8 @@ from rota.slots.messages import (
 
 NOT_RUN: Final = frozenset({ErrorCode.NO_OFFER, ErrorCode.OFFER_EXPIRED})
 """Refusals of a JOB after which the want may simply be parked again: the slot went to somebody else."""
+ASIDE: Final = frozenset({ErrorCode.RUNNING, ErrorCode.UNKNOWN_JOB, ErrorCode.DUPLICATE_WANT})
+"""Refusals that are no answer to a JOB."""
 PASSING: Final = NOT_RUN | {ErrorCode.UNKNOWN_JOB, ErrorCode.DUPLICATE_WANT}
 """Refusals that crossed with something else and say nothing new of a want that waits."""
 
@@ -378,8 +380,8 @@ class Demand:
             if event.code in NOT_RUN:
                 entry.placed = None
                 return [Return(event.job_id), *self._park(entry)]
-            if event.code == ErrorCode.RUNNING:
-                # Something else that was said of it came too late; it goes on.
+            if event.code in ASIDE:
+                # Something else that was said or asked of it came too late; it goes on.
                 return []
             del self._entries[event.job_id]
             return [Refuse(event.job_id, event.code, event.message)]
