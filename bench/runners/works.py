@@ -29,8 +29,10 @@ from rota.runners.io.replica import Replica
 from rota.settings import Settings
 
 TOKEN = "a token of the bench"
+SLOTS = 100
+ASSIGN_S = 60.0
 CAPABILITIES = {
-    "protocolVersion": "1.0", "agentVersion": "1.0.0", "os": "linux", "arch": "amd64", "slots": 1000,
+    "protocolVersion": "1.0", "agentVersion": "1.0.0", "os": "linux", "arch": "amd64", "slots": SLOTS,
     "container": "none", "runtimeImageDigest": None, "ffmpegVersion": "8.0", "fontsetVersion": "1",
     "jobTypes": ["video.compile"], "maxOutputBytes": 8 * 2**30,
 }  # fmt: skip
@@ -38,10 +40,16 @@ ANSWER = {"exists": True, "bytes": 1}
 
 
 class Runner:
-    """A runner that accepts each job and answers each op at once."""
+    """A runner that accepts each job and answers each op at once.
 
-    def __init__(self, socket: ClientConnection) -> None:
+    Args:
+        socket: its connection.
+        keeps: whether it keeps its jobs, or says that each is done.
+    """
+
+    def __init__(self, socket: ClientConnection, *, keeps: bool) -> None:
         self._socket = socket
+        self._keeps = keeps
         self._assigned: dict[str, asyncio.Future[float]] = {}
 
     async def assigned(self, job_id: str) -> float:
@@ -61,20 +69,23 @@ class Runner:
             payload, job_id = said["payload"], said.get("jobId")
             match said["type"]:
                 case "welcome":
-                    await self.say("ready", {"freeSlots": 1000})
+                    await self.say("ready", {"freeSlots": SLOTS})
                     welcomed.set()
                 case "assign":
                     at = self._assigned.setdefault(job_id, asyncio.get_running_loop().create_future())
                     at.set_result(time.perf_counter())
                     proofs[job_id] = {"leaseEpoch": payload["leaseEpoch"], "jobToken": payload["jobToken"]}
                     await self.say("accept", proofs[job_id], jobId=job_id)
+                    if not self._keeps:
+                        await self.say("complete", {**proofs.pop(job_id), "outcome": "succeeded"}, jobId=job_id)
+                        await self.say("ready", {"freeSlots": SLOTS})
                 case "op.request":
                     answer = {**proofs[job_id], "opId": payload["opId"], "ok": True, "result": ANSWER}
                     await self.say("op.response", answer, jobId=job_id, sessionId=said["sessionId"])
 
 
 @asynccontextmanager
-async def fabric(dsn: str) -> AsyncIterator[tuple[GatewayClient, Runner]]:
+async def fabric(dsn: str, *, keeps: bool) -> AsyncIterator[tuple[GatewayClient, Runner]]:
     """A gateway, a runner and an engine."""
     await up(Target(dsn))
     settings = Settings(gateway_port=0, gateway_token=TOKEN, gateway_key="a key of the bench that is long enough")
@@ -85,7 +96,7 @@ async def fabric(dsn: str) -> AsyncIterator[tuple[GatewayClient, Runner]]:
         credential = str(await replica.exchange.devices.new_credential())
         url = replica.server.serving.address.replace("http", "ws", 1) + "/v1/connect"
         async with connect(url, subprotocols=["reelbolt.runner.v1"], proxy=None) as socket:
-            runner, welcomed = Runner(socket), asyncio.Event()
+            runner, welcomed = Runner(socket, keeps=keeps), asyncio.Event()
             task = asyncio.create_task(runner.run(credential, welcomed))
             await asyncio.wait_for(welcomed.wait(), 30)
             try:
@@ -119,7 +130,7 @@ async def _p50_ms(times: int, work: Callable[[], Awaitable[float]]) -> float:
 
 async def ops(dsn: str, times: int) -> list[Sample]:
     """An op of a session: from the engine's call to its answer."""
-    async with fabric(dsn) as (client, _):
+    async with fabric(dsn, keeps=True) as (client, _):
         session_id = await _session(client, await _create(client))
         numbers = count()
 
@@ -180,12 +191,12 @@ async def echoes(times: int) -> list[Sample]:
 
 async def assigns(dsn: str, times: int) -> list[Sample]:
     """From the engine's call that creates a job to the `assign` at a free runner."""
-    async with fabric(dsn) as (client, runner):
+    async with fabric(dsn, keeps=False) as (client, runner):
 
         async def one() -> float:
             began = time.perf_counter()
             job_id = await _create(client)
-            return await runner.assigned(job_id) - began
+            return await asyncio.wait_for(runner.assigned(job_id), ASSIGN_S) - began
 
         return [Sample("assign.rota", await _p50_ms(times, one))]
 

@@ -87,7 +87,8 @@ class Settings:
         gateway_org_slots: jobs of one organisation in the pool at once; unset: any number.
         gateway_buffer_slots: slots of the pool beyond what waits and runs, for the scaling signal.
         gateway_min_agent: runners with an older agent get no jobs.
-        gateway_hellos_per_s: how many runners a gateway lets connect in a second.
+        gateway_hellos_per_s: how many runners a gateway lets connect in a second; those that hold jobs are counted on
+            their own.
         gateway_audit_days: how long events of the audit trail stay, 1 to 36,500 days.
         runner_gateway: the gateway that a runner dials, `wss://host`.
         runner_tls: `development` lets a runner dial `ws://` beyond its own machine, too.
@@ -156,7 +157,7 @@ class Settings:
     gateway_org_slots: int | None = None
     gateway_buffer_slots: int = 0
     gateway_min_agent: str | None = None
-    gateway_hellos_per_s: float = 200.0
+    gateway_hellos_per_s: float = 500.0
     gateway_audit_days: float = 365.0
     runner_gateway: str | None = None
     runner_tls: Literal["required", "development"] = "required"

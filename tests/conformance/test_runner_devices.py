@@ -12,6 +12,7 @@ from rota.runners import pairing
 from rota.runners.handshake import credential_digest
 from rota.runners.io.devices import Devices
 from rota.runners.pairing import Code, read_code
+from rota.runners.records import AuditNote
 
 TABLES = (
     "disabled_organisations",
@@ -57,7 +58,7 @@ async def test_a_code_pairs_one_device_once(devices: Devices) -> None:
     found = [one for one in paired if not isinstance(one, BaseException)]
     assert len(found) == 1 and (found[0].org_id, found[0].name, found[0].public_key) == ("acme", "Ada's desktop", KEY)
     assert {one.code for one in paired if isinstance(one, PairingError)} == {"used"}
-    assert await devices.find(found[0].device_id) == found[0]
+    assert await devices.find([found[0].device_id, "nobody"]) == {found[0].device_id: found[0]}
     assert await devices.devices("acme") == found and await devices.devices("other") == []
 
 
@@ -78,7 +79,7 @@ async def test_keys_are_rotated_with_an_overlap_and_devices_revoked_for_ever(dev
     rotated = await devices.device(device.device_id)
     assert (rotated.public_key, rotated.previous_key, rotated.previous_until) == (NEXT, KEY, after(60))
     await devices.rename(device.device_id, "studio", now=NOW)
-    await devices.seen(device.device_id, {"os": "linux"}, now=NOW)
+    await devices.seen({device.device_id: {"os": "linux"}, "nobody": {"os": "plan9"}}, now=NOW)
     assert await devices.revoked([device.device_id, "nobody"]) == {"nobody"}
     await devices.revoke(device.device_id, now=NOW)
     await devices.revoke(device.device_id, now=after(5))
@@ -144,9 +145,10 @@ async def test_secrets_that_are_good_no_more_are_named(devices: Devices) -> None
 
 
 async def test_a_nonce_is_good_once_for_each_device_also_at_the_same_moment(devices: Devices) -> None:
-    used = await asyncio.gather(*(devices.use_nonce("d", "n", now=NOW) for _ in range(5)))
-    assert used.count(True) == 1
-    assert await devices.use_nonce("e", "n", now=NOW)
+    used = await asyncio.gather(*(devices.use_nonces([("d", "n"), ("d", f"own-{k}")], now=NOW) for k in range(5)))
+    assert sum(("d", "n") in fresh for fresh in used) == 1
+    assert all(("d", f"own-{k}") in fresh for k, fresh in enumerate(used))
+    assert await devices.use_nonces([("e", "n"), ("e", "n"), ("d", "n")], now=NOW) == {("e", "n")}
 
 
 async def test_secrets_of_the_pool_overlap_and_are_kept_as_hashes(devices: Devices) -> None:
@@ -154,17 +156,17 @@ async def test_secrets_of_the_pool_overlap_and_are_kept_as_hashes(devices: Devic
     second = await devices.new_credential(overlap_s=60, now=NOW)
     kept = str(await devices.database.fetch("SELECT * FROM rota.pool_credentials"))
     assert first not in kept and second not in kept
-    assert await devices.credential_good(first, now=after(59)) and await devices.credential_good(second, now=after(59))
-    assert not await devices.credential_good(first, now=after(60)) and await devices.credential_good(
-        second, now=after(60)
-    )
-    assert not await devices.credential_good("rpool_x", now=NOW)
+    shown = [first, second, "rpool_x"]
+    assert await devices.good_credentials(shown, now=after(59)) == {first, second}
+    assert await devices.good_credentials(shown, now=after(60)) == {second}
 
 
 async def test_an_organisation_sees_its_own_audit_trail(devices: Devices) -> None:
-    await devices.note("acme", "connected", runner_id="d", detail="agent 1.0", now=NOW)
-    await devices.note(None, "connected", runner_id="pool:a", now=NOW)
-    assert [row.runner_id for row in await devices.audit("acme")] == ["d"]
+    of_acme = [AuditNote("acme", "connected", "d", detail="agent 1.0"), AuditNote("acme", "left", "d")]
+    await devices.note([of_acme[0], AuditNote(None, "connected", "pool:a"), of_acme[1]], now=NOW)
+    assert [(row.event, row.runner_id, row.detail) for row in await devices.audit("acme")] == [
+        ("left", "d", None), ("connected", "d", "agent 1.0"),
+    ]  # fmt: skip
     assert [row.runner_id for row in await devices.audit(None)] == ["pool:a"]
 
 

@@ -9,7 +9,7 @@ from rota.lease import Lease
 from rota.runners.io.devices import Devices
 from rota.runners.io.retention import Retention
 from rota.runners.io.usage import UsageBook
-from rota.runners.records import End, RunnerJob
+from rota.runners.records import AuditNote, End, RunnerJob
 from tests.conformance.test_runner_store import Fleet, fleet
 
 __all__ = ["fleet"]
@@ -88,7 +88,7 @@ async def test_facts_go_when_workers_have_removed_their_jobs(fleet: Fleet, reten
 async def test_the_audit_trail_is_cut_at_its_old_end(fleet: Fleet, retention: Retention) -> None:
     devices = Devices(fleet.store.database)
     for number in range(5):
-        await devices.note("acme", f"event {number}", now=fleet.now)
+        await devices.note([AuditNote("acme", f"event {number}")], now=fleet.now)
         fleet.later(100 * DAY_S)
     # 500, 400, 300, 200 and 100 days old now.
     assert [await retention.prune_audit(limit=1, now=fleet.now) for _ in range(3)] == [1, 1, 0]
@@ -98,13 +98,13 @@ async def test_the_audit_trail_is_cut_at_its_old_end(fleet: Fleet, retention: Re
 async def test_nonces_go_after_ten_minutes_in_pieces(fleet: Fleet, retention: Retention) -> None:
     devices = Devices(fleet.store.database)
     for number in range(3):
-        await devices.use_nonce("d", f"n{number}", now=fleet.now)
+        await devices.use_nonces([("d", f"n{number}")], now=fleet.now)
     fleet.later(239)
     assert await retention.tidy(now=fleet.now) == 0  # the protocol asks for 240 s at least
-    await devices.use_nonce("d", "young", now=fleet.now)
+    await devices.use_nonces([("d", "young")], now=fleet.now)
     fleet.later(400)
     assert [await retention.tidy(limit=2, now=fleet.now) for _ in range(3)] == [2, 1, 0]
-    assert not await devices.use_nonce("d", "young", now=fleet.now)
+    assert not await devices.use_nonces([("d", "young")], now=fleet.now)
 
 
 async def test_a_round_removes_everything_that_is_due(fleet: Fleet, retention: Retention) -> None:
@@ -117,7 +117,7 @@ async def test_a_round_removes_everything_that_is_due(fleet: Fleet, retention: R
         old = f"01900000-0000-7000-8000-00000000000{number}"
         for table, column in (("runner_jobs", "job_id"), ("ended_jobs", "id"), ("runner_sessions", "job_id")):
             await fetch(f"UPDATE rota.{table} SET {column} = $2::text::uuid WHERE {column} = $1", job.id, old)
-    await Devices(fleet.store.database).use_nonce("d", "n", now=fleet.now)
+    await Devices(fleet.store.database).use_nonces([("d", "n")], now=fleet.now)
     await retention.remove(batch=2)
     for table in ("runner_jobs", "ended_jobs", "runner_sessions", "runner_audit", "runner_nonces"):
         assert not await fetch(f"SELECT FROM rota.{table}"), table

@@ -191,7 +191,7 @@ async def test_nothing_under_an_old_epoch_or_of_another_runner_changes_a_job(fle
     assert await fleet.store.end([End(old, "done")], now=fleet.now) == {}
     assert await fleet.store.release([Back(old, "late")], now=fleet.now) == {}
     assert not await fleet.store.progress(old, {})
-    assert await fleet.store.resume("pool:a", [old], instance="gateway-2", now=fleet.now) == []
+    assert await fleet.store.resume([("pool:a", old)], instance="gateway-2", now=fleet.now) == {}
     assert await fleet.state(job) == "Assigned"
     await fleet.store.release([Back(new, "busy", rejected_by="pool:b")], now=fleet.now)
     fleet.later(31)
@@ -208,12 +208,17 @@ async def test_a_runner_that_comes_back_in_time_keeps_its_job_at_the_new_replica
     given = await fleet.one()
     await fleet.store.accept(given.lease, now=fleet.now)
     fleet.later(30)
-    kept = await fleet.store.resume("pool:a", [given.lease], instance="gateway-2", now=fleet.now)
-    assert [(one.lease, one.accepted, one.session_id) for one in kept] == [(given.lease, True, given.session_id)]
+    # In the same statement as somebody else, who says that it holds the same lease.
+    both = [("pool:b", given.lease), ("pool:a", given.lease), ("pool:c", given.lease)]
+    kept = await fleet.store.resume(both, instance="gateway-2", now=fleet.now)
+    assert list(kept) == ["pool:a"]
+    assert [(one.lease, one.accepted, one.session_id) for one in kept["pool:a"]] == [
+        (given.lease, True, given.session_id)
+    ]
     session = await fleet.store.session(given.session_id, now=fleet.now)
     assert session is not None and session.gateway_instance == "gateway-2"
     fleet.later(46)
-    assert await fleet.store.resume("pool:a", [given.lease], instance="gateway-1", now=fleet.now) == []
+    assert await fleet.store.resume([("pool:a", given.lease)], instance="gateway-1", now=fleet.now) == {}
     assert await fleet.store.renew({given.lease: "pool:a"}, now=fleet.now) == {}
     assert await fleet.state(job) == "Running"  # until the reaper comes
 

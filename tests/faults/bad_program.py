@@ -59,7 +59,7 @@ def endless(ctx: rota.Context) -> None:
         recorder.note(MOVE, ctx.job)
 
 
-@app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, retry=SOON, isolation="process")
+@app.job(limit=2, lease_s=2 * LEASE_S, heartbeat_s=HEARTBEAT_S, retry=SOON, isolation="process")
 def parent(ctx: rota.Context) -> None:
     """A child process that hears nothing, SIGTERM neither, and has a grandchild like it in a session of its own."""
     recorder.note(START, ctx.job)

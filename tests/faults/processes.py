@@ -93,6 +93,29 @@ class WorkerProcess:
         return f"--- {self.log.name}\n" + "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
 
 
+def ready(worker: WorkerProcess) -> WorkerProcess:
+    """Waits until a worker has started."""
+    until(lambda: worker.said("worker started") or not worker.lives, what="a worker starts")
+    assert worker.lives, worker.tail()
+    return worker
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended may wait for its parent to take note."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def stands_still(pid: int) -> bool:
+    """Whether a process is stopped."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
+
+
 @dataclass(slots=True)
 class Workers:
     """Starts worker processes of one program on one database.

@@ -6,12 +6,10 @@ Programs may run in network namespaces: a site is told how a command line gets t
 import asyncio
 import base64
 import itertools
-import json
 import os
-import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,30 +17,19 @@ from typing import Any
 from uuid import uuid4
 
 import aiohttp
-import psutil
 
 from rota.demo.balancers import free_port
 from rota.io.postgres import Database
 from rota.runners.io.devices import Devices
 from rota.runners.io.identity import Identity, new_key, write_identity
-from rota.runners.io.ringlog import FILE_NAME
 from tests.faults.engine_program import SOCKET
 from tests.faults.processes import ROOT
+from tests.faults.runner_programs import TOKEN, Agent, Gateway, Place, here
 from tests.faults.slot_sites import FAULTS_ROTA
 from tests.faults.together import eventually
 from tests.integration.programs import Program, running
 
-TOKEN = "engine-token-of-tests"
-KEY = "a key for job tokens of the fault tests"
 LEASE_S = 12.0
-
-Place = Callable[[Sequence[str]], list[str]]
-"""Makes of a command line one that runs somewhere."""
-
-
-def here(argv: Sequence[str]) -> list[str]:
-    """In the namespace of the tests."""
-    return list(argv)
 
 
 class CallFailed(Exception):
@@ -51,119 +38,6 @@ class CallFailed(Exception):
     def __init__(self, name: str, text: str, reason: str | None) -> None:
         super().__init__(f"{name}: {text}")
         self.name, self.reason = name, reason
-
-
-@dataclass
-class Gateway:
-    """One replica, and where it is started again after it was killed."""
-
-    site: "RunnerSite"
-    port: int
-    place: Place
-    names: str = "127.0.0.1"
-    program: Program | None = None
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def running(self) -> Program:
-        assert self.program is not None, "it was started"
-        return self.program
-
-    async def start(self) -> None:
-        """Starts it, and waits until it listens."""
-        environ = {
-            "ROTA_DSN": self.site.dsn, "ROTA_GATEWAY_TOKEN": TOKEN, "ROTA_GATEWAY_KEY": KEY,
-            "ROTA_GATEWAY_NAMES": self.names, "ROTA_LOG_FORMAT": "json",
-        }  # fmt: skip
-        words = ("gateway", "--port", str(self.port))
-        self.program = self.site.start(words, name="gateway", place=self.place, environ=environ)
-        await asyncio.to_thread(self.program.says, "gateway at")
-
-    async def instance(self) -> str:
-        """The name of this start of it."""
-        (started,) = await eventually(lambda: self.events("gateway started"), "it has a name")
-        return str(started["instance"])
-
-    def events(self, event: str) -> list[dict[str, Any]]:
-        """The events of the log of this start that have this name."""
-        return _events(self.running.errors, event)
-
-    async def kill(self) -> None:
-        """Ends it with SIGKILL."""
-        self.running.signal(signal.SIGKILL)
-        await asyncio.to_thread(self.running.status)
-
-    async def restart(self) -> None:
-        """SIGTERM, its end with 0, and another start at the same address."""
-        self.running.signal(signal.SIGTERM)
-        assert await asyncio.to_thread(self.running.status) == 0, self.running.err
-        await self.start()
-
-
-@dataclass
-class Agent:
-    """One runner. `runner_id` is its name at the gateways."""
-
-    site: "RunnerSite"
-    runner_id: str
-    org: str
-    folder: Path
-    url: str
-    environ: dict[str, str]
-    options: tuple[str, ...]
-    place: Place
-    program: Program | None = None
-
-    @property
-    def target(self) -> str:
-        """What it takes."""
-        return "CloudPool" if self.options else "OrgRunner"
-
-    @property
-    def running(self) -> Program:
-        assert self.program is not None, "it was started"
-        return self.program
-
-    async def start(self) -> None:
-        """Starts it, and waits until a gateway has welcomed it."""
-        before = len(self.told("connected"))
-        words = ("runner", "run", *self.options)
-        self.program = self.site.start(words, name=self.folder.name, place=self.place, environ=self.environ)
-        await self.tells("connected", count=before + 1)
-
-    def told(self, event: str) -> list[dict[str, Any]]:
-        """The events of its own log that have this name."""
-        return _events(self.folder / "log" / FILE_NAME, event)
-
-    async def tells(self, event: str, *, count: int = 1) -> list[dict[str, Any]]:
-        """Waits until its log has this event so often."""
-        return list(
-            await eventually(
-                lambda: len(found := self.told(event)) >= count and found, f"{self.folder.name} tells of {event}"
-            )
-        )
-
-    def sessions(self) -> list[Path]:
-        """The folders of its sessions."""
-        return [path for path in (self.folder / "scratch").glob("runner-*/*") if path.is_dir()]
-
-    async def kill(self) -> None:
-        """Ends it with SIGKILL."""
-        self.running.signal(signal.SIGKILL)
-        await asyncio.to_thread(self.running.status)
-
-    async def sleep(self) -> None:
-        """Makes it stand still (SIGSTOP), and returns when all of it does."""
-        process = psutil.Process(self.running.pid)
-        self.running.signal(signal.SIGSTOP)
-        await eventually(lambda: process.status() == psutil.STATUS_STOPPED, "it stands still")
-
-    def wake(self) -> None:
-        """Ends what `sleep` began."""
-        self.running.signal(signal.SIGCONT)
 
 
 @dataclass
@@ -398,10 +272,3 @@ class RunnerSite:
 
 def _raw(public: str) -> bytes:
     return base64.urlsafe_b64decode(public + "==")
-
-
-def _events(path: Path, event: str) -> list[dict[str, Any]]:
-    """The lines of JSON with this name; the last may be half written."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    lines = [line for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
-    return [told for line in lines if (told := json.loads(line))["event"] == event]

@@ -1,7 +1,7 @@
 """The times of the runner fabric, made shorter in a process of a test.
 
 What depends on a lease of 45 seconds is shortened with it. Not all by as much: a busy machine needs its time, so
-heartbeats come twice as often, which leaves more of a lease to find another gateway in.
+heartbeats come twice as often, which leaves more of a lease to find another gateway in, and ops wait for longer.
 """
 
 import functools
@@ -19,7 +19,7 @@ _SHARES: dict[Any, dict[str, float]] = {
     agent: {"LEASE_S": 1, "UNCONFIRMED_S": 1, "SILENCE_S": 0.6, "SLEPT_S": 1.5, "REFUSED_S": 0.5, "HURRIED_S": 2},
     internal_api: {"FORWARD_LOOK_S": 1},
     demo: {"SLEEP_S": 1},
-    gateway: {"LEASE_S": 1, "ACCEPT_S": 1, "GRACE_S": 1, "DECLINED_S": 1},
+    gateway: {"LEASE_S": 1, "ACCEPT_S": 1, "GRACE_S": 1, "DECLINED_S": 1, "AWAY_S": 7},
 }
 _OF_STORE = {"claim": "lease_s", "renew": "lease_s", "resume": "lease_s", "reap": "grace_s"}
 _WHOLE = ("HEARTBEAT_S", "DEAD_AFTER_S", "GRACE_S")

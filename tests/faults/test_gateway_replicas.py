@@ -6,6 +6,7 @@ times that depend on them. Each op is counted where it is carried out.
 """
 
 import asyncio
+import itertools
 import re
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -19,13 +20,15 @@ import pytest
 from rota.demo.balancers import NAMES, Balancer, Name, find
 from rota.io.postgres import Database, Target
 from tests.faults.processes import ROOT
-from tests.faults.runner_sites import TOKEN, Agent, Gateway, Op, RunnerSite, Session
+from tests.faults.runner_programs import TOKEN, Agent, Gateway
+from tests.faults.runner_sites import Op, RunnerSite, Session
 from tests.faults.together import Cases, Outcomes, eventually
 from tests.integration.programs import nothing_runs
 from tests.postgres_servers import Server, unavailable
 
 IDLE_S = 8
 """Of the balancers: less than a lease, and more than heartbeats are apart."""
+pytestmark = pytest.mark.timeout(600)  # the first test waits for all cases
 LAST = 9
 CASES: "Cases[Fabric]" = Cases()
 
@@ -36,6 +39,7 @@ class Fabric(RunnerSite):
 
     gateways: tuple[Gateway, ...] = ()
     fronts: dict[Name, str] = field(default_factory=dict)
+    balancers: list[Balancer] = field(default_factory=list)
     team: list[tuple[Name, Agent]] = field(default_factory=list)
 
     async def owner(self, session: Session) -> Gateway:
@@ -77,11 +81,11 @@ async def fabric_of(dsn: str, folder: Path) -> AsyncIterator[Fabric]:
         try:
             fabric.gateways = (fabric.gateway(), fabric.gateway())
             places = [f"127.0.0.1:{gateway.port}" for gateway in fabric.gateways]
-            balancers = [
+            fabric.balancers = [
                 stack.enter_context(Balancer(name, folder / name, places, idle_s=IDLE_S, kind="gateways"))
                 for name in NAMES
             ]
-            fabric.fronts = {balancer.name: f"http://127.0.0.1:{balancer.port}" for balancer in balancers}
+            fabric.fronts = {balancer.name: f"http://127.0.0.1:{balancer.port}" for balancer in fabric.balancers}
             fabric.url = fabric.fronts["nginx"]
             # All at once: runners dial until there is a gateway.
             by: tuple[Name, ...] = ("nginx", "haproxy", "haproxy")
@@ -260,7 +264,6 @@ class AtWork:
         """Those ops end well, each session takes more of them, no lease was lost, and all is closed in order."""
         for op in self.ops:
             await op.go()
-        for op in self.ops:
             await op.done()
         for session in self.sessions:
             await session.works()
@@ -310,9 +313,32 @@ async def test_a_replica_that_stands_still_is_left_and_does_no_harm_when_it_goes
 
 @CASES.case(turn=5)
 async def test_all_replicas_are_killed_and_come_back_within_the_leases(fabric: Fabric) -> None:
+    gate = fabric.folder / "gate"
+    spares = await asyncio.gather(*(gateway.spare(gate) for gateway in fabric.gateways))
     work = await AtWork.begin(fabric)
     await asyncio.gather(*(gateway.kill() for gateway in fabric.gateways))
-    await asyncio.gather(*(gateway.start() for gateway in fabric.gateways))
+    gate.touch()
+    await asyncio.gather(*(one.is_now(spare) for one, spare in zip(fabric.gateways, spares, strict=True)))
+    await work.kept()
+
+
+@CASES.case(turn=6)
+async def test_a_balancer_that_is_started_anew_costs_no_session(fabric: Fabric) -> None:
+    """It cuts all connections at once, of runners and of the engine."""
+    work = await AtWork.begin(fabric)
+    for op in work.ops:
+        await op.go()
+        await op.done()
+    for balancer in fabric.balancers:
+        balancer.__exit__()
+    # Asked while nobody has the runners: at either gateway, so that some are passed on.
+    asked = [
+        await session.op(url=gateway.address)
+        for session, gateway in zip(work.sessions, itertools.cycle(fabric.gateways), strict=False)
+    ]
+    await asyncio.gather(*(asyncio.to_thread(balancer.__enter__) for balancer in fabric.balancers))
+    for op in asked:
+        await op.done()
     await work.kept()
 
 

@@ -15,11 +15,13 @@ import pytest
 from rota.demo.balancers import Balancer, find
 from rota.io.postgres import Database, Target
 from tests.faults.namespaces import Link, links
-from tests.faults.runner_sites import Agent, Gateway, Place, RunnerSite, Session, here
+from tests.faults.runner_programs import Agent, Gateway, Place, here
+from tests.faults.runner_sites import RunnerSite, Session
 from tests.faults.together import Cases, Outcomes, eventually
 from tests.integration.programs import nothing_runs
 from tests.postgres_servers import Server, unavailable
 
+pytestmark = pytest.mark.timeout(600)  # the first test waits for all cases
 CUTS = 5
 CASES: "Cases[Site]" = Cases()
 

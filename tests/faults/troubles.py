@@ -21,6 +21,8 @@ from tests.faults.records import END, MOVE, START, STOPPED, Recorder
 
 LEASE_S = 2.0
 HEARTBEAT_S = 0.5
+FENCED_S = 4.0
+"""A lease with half a second at its end for last words, on a busy machine."""
 LONG_S = 60.0
 """A lease that outlasts a test."""
 SLEPT_S = 3 * 3600.0
@@ -188,7 +190,15 @@ async def deadly(ctx: rota.Context) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=1, retry=SOON)
+@app.job(limit=2, lease_s=FENCED_S, heartbeat_s=HEARTBEAT_S, max_tries=1, retry=SOON)
+def deaf(ctx: rota.Context) -> None:
+    """A thread that hears nothing."""
+    recorder.note(START, ctx.job)
+    while True:
+        time.sleep(STEP_S)
+
+
+@app.job(limit=2, lease_s=FENCED_S, heartbeat_s=HEARTBEAT_S, max_tries=1, retry=SOON)
 async def blocker(ctx: rota.Context) -> None:
     """Blocks the event loop, busily: the clock and a lock are all that others get of the interpreter."""
     recorder.note(START, ctx.job)

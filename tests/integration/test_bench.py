@@ -66,6 +66,28 @@ def test_the_slots_bench_measures_turns_and_silence(tmp_path: Path) -> None:
     assert "HyperQueue" not in done.stdout
 
 
+def test_the_runners_bench_measures_ops_assignments_and_the_gate(tmp_path: Path) -> None:
+    found = tmp_path / "bench.json"
+    done = run("runners", "op", "assign", "gate", "--quick", "--json", str(found))
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(found.read_text())
+    keys = {"op.rota", "op.echo", "assign.rota", "assign.raw", "gate.rota", "gate.ffmpeg"}
+    assert set(said["medians"]) == keys and all(value > 0 for value in said["medians"].values())
+    assert [bar["bar"] for bar in said["bars"]] == [4.0, 5.0, 0.1]
+    assert said["bars"][2]["ok"], "CPU time on both sides, and a hundred times apart"
+    assert "NATS" not in done.stdout and "in the crowd" not in done.stdout
+
+
+def test_the_crowd_of_the_runners_bench_in_its_smallest_form(tmp_path: Path) -> None:
+    found = tmp_path / "bench.json"
+    done = run("runners", "crowd", "--quick", "--runners", "10", "--jobs", "4", "--json", str(found))
+    assert done.returncode == 0, done.stdout + done.stderr
+    middle = json.loads(found.read_text())["medians"]
+    assert (middle["cut.lost"], middle["kill.lost"]) == (0, 0)
+    assert middle["memory.rota"] > 0 and middle["beats.answered"] > 0
+    assert "10 runners in the crowd, 4 of them with a job" in done.stdout
+
+
 def test_a_bench_that_does_not_exist_is_said_so() -> None:
     done = run("nothing")
     assert done.returncode == 2

@@ -434,6 +434,26 @@ async def test_a_command_has_three_descriptors_and_no_more(tmp_path: Path) -> No
         assert (await streamed).ok
 
 
+async def test_many_orphans_are_buried_while_their_command_goes_on(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        script = "for n in $(seq 50); do (sleep 0.01 & true); done; sleep 1000"
+        running = b.start("sh", [script], timeout_s=20.0)
+
+        def left() -> list[psutil.Process]:
+            return [p for p in psutil.Process().children(recursive=True) if p.status() == psutil.STATUS_ZOMBIE]
+
+        seen = [0]
+
+        def all_gone() -> bool:
+            names = [p.name() for p in psutil.Process().children(recursive=True)]
+            seen[0] = max(seen[0], names.count("sleep"))
+            return "sleep" in names and seen[0] > 0 and names.count("sleep") == 1 and not left()
+
+        await until(all_gone, what="only the last sleep is left, and no zombie")
+        b.commands.cancel(b.last_id)
+        assert (await running).ended_by == "cancelled"
+
+
 @pytest.mark.parametrize("script", ["printf out; printf err >&2", "printf out; printf err >&2; sleep 0.1"])
 async def test_outputs_are_whole_whether_a_command_is_quick_or_not(tmp_path: Path, script: str) -> None:
     async with bench(tmp_path) as b:

@@ -12,6 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rota.errors import SettingsError
 from rota.io import serving
+from rota.io.serving import FRAMES_IN_A_ROW
 from rota.slots.broker import BAD_FRAMES_MAX, Broker
 from rota.slots.io.server import ExecServer, Listen
 from rota.slots.messages import (
@@ -69,6 +70,43 @@ async def test_a_want_that_waits_is_told_so_and_can_be_asked_for() -> None:
         async with httpx.AsyncClient(trust_env=False) as http:
             found = (await http.get(f"{server.address}/overview")).json()
         assert [job["job_id"] for job in found["jobs"]] == ["a", "b"]
+
+
+async def test_a_want_whose_slot_comes_at_once_is_not_told_that_it_waits() -> None:
+    async with exec_server() as (server, hands), client_of(server) as client:
+        hands.at_once = True
+        await client.want("a")
+        await client.expect(Offer)
+        await client.want("b")
+        await client.send(Job("a", Work()))  # both in one turn: "b" stands in line for no time
+        assert isinstance(await client.get(), Done)
+        assert await client.get() == Offer("b")
+        await client.send(Query("b"))
+        assert isinstance(await client.get(), Position)
+
+
+async def test_frames_keep_their_order_whichever_way_they_take() -> None:
+    """More of them in one write than one client may have handled in a row, whole ones and one in pieces."""
+    names = [f"j{number}" for number in range(5 * FRAMES_IN_A_ROW)]
+    wants = [f'{{"type":"WANT","job_id":"{name}","service":"cut"}}' for name in names]
+    async with exec_server(wants_max=len(names)) as (server, _), client_of(server) as client:
+        for number, want in enumerate(wants):
+            await client.websocket.send([want[:9], want[9:]] if number == FRAMES_IN_A_ROW // 2 else want)
+        await client.send(Query(names[-1]))
+        assert (await client.expect(Position)).ahead == len(names) - 2
+        calls = server.broker.clients[1].calls
+        assert list(calls) == names
+
+
+async def test_a_session_that_fails_takes_its_wants_along_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with exec_server() as (server, _), client_of(server) as client, client_of(server) as other:
+        await client.want("a")
+        await client.expect(Offer)
+        monkeypatch.setattr(server.exchange, "garble", None)
+        await client.send("what is this")
+        assert await client.closed() == 1011
+        await other.want("b")
+        assert await other.expect(Offer) == Offer("b")
 
 
 async def test_cancel_stops_a_command_and_its_slot_is_free_only_when_it_is_dead() -> None:

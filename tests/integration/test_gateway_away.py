@@ -26,7 +26,7 @@ class Away:
         store, devices = replica.exchange.store, replica.exchange.devices
         for thing, names in (
             (store, ("accept", "end", "renew", "claim", "resume")),
-            (devices, ("find", "credential_good")),
+            (devices, ("find", "good_credentials")),
         ):
             for name in names:
                 monkeypatch.setattr(thing, name, self._perhaps(getattr(thing, name)))

@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from websockets.exceptions import InvalidStatus
 
+from rota.runners.io import gateway_server
 from rota.runners.io.replica import Replica
 from tests.integration.gateways import Device, Engine, Runner, b64, connected, dialled, gateway, pair
 
@@ -162,6 +163,17 @@ async def test_who_does_not_offer_the_subprotocol_or_dials_another_name_gets_no_
         assert caught.value.response.status_code == status
 
 
+async def test_no_more_are_let_in_than_files_may_be_open(migrated_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_server, "limit", lambda: 2)  # half of them are for others
+    async with gateway(migrated_dsn) as replica, dialled(replica) as first:
+        with pytest.raises(InvalidStatus) as caught:
+            async with dialled(replica):
+                pass
+        assert caught.value.response.status_code == 503
+        await first.hello({"kind": "pool", "credential": "anything", "workerName": "w"})
+        assert (await first.closed())[0] == 4401
+
+
 async def test_a_storm_is_let_in_by_and_by(migrated_dsn: str) -> None:
     async with gateway(migrated_dsn, gateway_hellos_per_s=1) as replica, Engine(replica) as engine:
         device = await pair(replica, engine)
@@ -169,7 +181,8 @@ async def test_a_storm_is_let_in_by_and_by(migrated_dsn: str) -> None:
             hints: list[int] = []
             for _ in range(3):
                 async with dialled(replica) as runner:
-                    code, _ = await runner.closed()  # before its hello is even looked at
+                    await runner.hello({"kind": "pool", "credential": "anything", "workerName": "w"})
+                    code, _ = await runner.closed()  # before what its hello shows is looked at
                     assert code == 4429
                     hints += [m["payload"]["retryAfterSec"] for m in runner.seen if m["type"] == "bye"]
             assert len(hints) == 3 and hints[0] >= 1 and hints == sorted(hints)

@@ -5,6 +5,7 @@ S88 and its like; the well-behaved ones are in `test_media_session` and `test_ob
 
 import asyncio
 import contextlib
+import gzip
 import hashlib
 import socket
 import struct
@@ -16,8 +17,11 @@ import aiohttp
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from yarl import URL
 
 from rota.io.ffmpeg import Tools
+from rota.objects.io.s3 import S3ObjectStore
+from rota.objects.store import ObjectStore
 from rota.runners import ops
 from rota.runners.io.media import MediaLimits, MediaSession
 from rota.runners.io.tool_run import ToolRunner
@@ -25,13 +29,13 @@ from rota.runners.io.transfers import Transfers, TransferSettings
 from rota.runners.isolation import Isolation
 from rota.runners.messages import OpCode, OpError, Part
 from tests.integration.certificates import make_authority
-from tests.integration.object_stands import raw_server
+from tests.integration.object_stands import folder_store, raw_server
 
 MIB = 1024 * 1024
 LIMIT_S = 30.0
 SIGNATURE = "S3cr3tS1gnatur3"
-FILM = bytes(range(256)) * 32 * 1024
-"""8 MiB: more than a socket and its buffers hold."""
+FILM = bytes(range(256)) * 96 * 1024
+"""24 MiB: more than two sockets hold, whatever the system gives them."""
 
 Server = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -274,6 +278,65 @@ async def test_a_name_that_leads_here_is_no_way_around_it(tmp_path: Path, monkey
         assert isinstance(refused, OpError) and "own machine" in refused.message
         # The gateway's own name is a store's, too: both may stand on this machine.
         assert isinstance(await stand.stage(f"http://runner.example:{port}/x"), ops.Moved)
+
+
+@pytest.fixture(params=["folder", "s3"])
+async def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ObjectStore]:
+    """Stores that behave well, and whose refusals are their own."""
+    if request.param == "folder":
+        async with folder_store(tmp_path_factory.mktemp("store")) as made:
+            yield made
+    else:
+        s3 = S3ObjectStore(request.getfixturevalue("s3_server").settings)
+        yield s3
+        await s3.close()
+
+
+async def test_S83_S84_S89_real_stores_take_and_refuse(stand: Stand, store: ObjectStore) -> None:
+    put = await store.mint_put("out/x", content_type='video/mp4; codecs="avc1.42E01E, mp4a.40.2"')
+    args = {"path": "small", "maxBytes": 100, "contentType": 'video/mp4; codecs="avc1.42E01E, mp4a.40.2"'}
+    for content in (b"", b"content"):
+        (stand.folder / "small").write_bytes(content)
+        answer = await stand.ask("publish", putUrl=put, **args)
+        assert answer == ops.Moved(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        head = await store.head("out/x")
+        assert head is not None and (head.size_bytes, head.content_type) == (len(content), args["contentType"])
+    refused = [
+        (await stand.ask("publish", putUrl=put, **(args | {"contentType": "video/mp4"})), "SignatureDoesNotMatch"),
+        (await stand.ask("publish", putUrl=put.replace("out/x", "out/y"), **args), "SignatureDoesNotMatch"),
+        (await stand.ask("publish", putUrl=await store.mint_get("out/x"), **args), "403"),
+        (await stand.ask("stage", url=put, path="in/x", maxBytes=100), "403"),
+        (await stand.ask("stage", url=await store.mint_get("out/absent"), path="in/x", maxBytes=100), "NoSuchKey"),
+    ]
+    for refusal, word in refused:
+        assert isinstance(refusal, OpError) and word in refusal.message and "http" not in refusal.message, refusal
+        assert refusal.retryable is (word != "NoSuchKey")
+    assert await store.head("out/y") is None and not (stand.folder / "in" / "x").exists()
+
+
+async def test_what_a_store_keeps_packed_stays_packed(stand: Stand, store: ObjectStore) -> None:
+    packed = gzip.compress(b"content" * 10_000)
+    url = URL(await store.mint_put("packed", content_type="video/mp4"), encoded=True)
+    headers = {"Content-Type": "video/mp4", "Content-Encoding": "gzip"}
+    async with aiohttp.ClientSession() as client, client.put(url, data=packed, headers=headers) as put:
+        assert put.status == 200
+    digest = hashlib.sha256(packed).hexdigest()
+    args = {"url": await store.mint_get("packed"), "path": "in/x", "maxBytes": len(packed), "sha256": digest}
+    assert await stand.ask("stage", **args) == ops.Moved(bytes=len(packed), sha256=digest)
+
+
+@pytest.mark.parametrize(
+    "key", ["\u00fc ~+'(1)&?.mp4", "a%2Fb", "a#b", "100%.mp4", "a=b&c;d", "@:!$*,", "[x]{y}|^`", "%"]
+)
+async def test_keys_with_odd_letters_go_there_and_back_by_their_urls(
+    stand: Stand, store: ObjectStore, key: str
+) -> None:
+    await store.write(f"odd/{key}", key.encode())
+    staged = await stand.ask("stage", url=await store.mint_get(f"odd/{key}"), path="in/x", maxBytes=100)
+    assert isinstance(staged, ops.Moved) and (stand.folder / "in" / "x").read_bytes() == key.encode()
+    put = await store.mint_put(f"back/{key}", content_type="a/b")
+    assert isinstance(await stand.ask("publish", path="in/x", putUrl=put, maxBytes=100, contentType="a/b"), ops.Moved)
+    assert b"".join([chunk async for chunk in store.read(f"back/{key}")]) == key.encode()
 
 
 HEADS = st.sampled_from(

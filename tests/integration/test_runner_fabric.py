@@ -124,4 +124,5 @@ async def test_a_runner_written_from_the_page_alone_works_with_our_gateway(migra
             await engine.until(job, "Succeeded")
             async with asyncio.timeout(WAIT_S):
                 said, _ = await process.communicate()
-            assert (process.returncode, said.decode().strip()) == (0, "closed 1000")
+            # The gateway answers a bye with a close of its own; which of the two closes is first is open.
+            assert (process.returncode, said.decode().split()[:2]) == (0, ["closed", "1000"])

@@ -2,8 +2,10 @@
 
 import asyncio
 import hashlib
+import os
 import struct
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from uuid import uuid4
@@ -20,7 +22,8 @@ from rota.objects.store import Head, ObjectStore
 from rota.runners.expectation import Media
 from rota.runners.io.tool_run import ToolRunner
 from rota.runners.io.verifier import Verifier
-from rota.runners.io.walls import find_walls
+from rota.runners.io.walls import LAUNCHER, find_walls
+from rota.runners.isolation import Isolation
 from tests.integration.object_stands import folder_store
 
 MIB = 1024 * 1024
@@ -146,6 +149,34 @@ async def test_what_is_no_media_is_delivered_as_it_is(stand: Stand) -> None:
     await stand.store.write(stand.staged, b'{"shots": []}')
     await stand.verifier.promote(stand.staged, "project/shots.json", bytes_max=MIB)
     assert await stand.read("project/shots.json") == b'{"shots": []}'
+
+
+ASTRAY = {
+    "waits": "import time; time.sleep(600)",
+    "takes memory": "held = []\nwhile True: held.append(bytes(10_000_000))",
+    "says too much": "print('[' * 9**6)",
+}
+
+
+@pytest.mark.parametrize("does", ASTRAY.values(), ids=ASTRAY)
+async def test_what_ffprobe_cannot_be_got_through_is_no_media(
+    stand: Stand, tmp_path: Path, film: bytes, monkeypatch: pytest.MonkeyPatch, does: str
+) -> None:
+    """A stand-in for an ffprobe that a hostile file has led astray."""
+    program = tmp_path / "ffprobe"
+    program.write_text(f"#!/usr/bin/python3\n{does}\n")
+    program.chmod(0o755)
+    bare = Isolation(os.path.realpath(sys.executable), LAUNCHER)
+    tools = ToolRunner(Tools(ffmpeg=program, ffprobe=program, source="settings"), bare, memory_bytes_max=100 * MIB)
+    if "sleep" in does:
+        monkeypatch.setattr("rota.runners.io.verifier.PROBE_S", 0.5)
+    await stand.store.write(stand.staged, film)
+    try:
+        with pytest.raises(VerificationFailed, match="no media"):
+            await Verifier(stand.store, tools).promote(stand.staged, "project/x.mp4", bytes_max=MIB, expect=FILM)
+    finally:
+        await tools.close()
+    assert await stand.keys() == []
 
 
 async def upload(url: str, content: bytes) -> int:

@@ -464,5 +464,5 @@ class World(RuleBasedStateMachine):
         assert all(row.leased or row.state in (*ENDED, "queued") for row in rows)
 
 
-World.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None, derandomize=True)
+World.TestCase.settings = settings(max_examples=120, stateful_step_count=60, deadline=None, derandomize=True)
 TestWorld = World.TestCase

@@ -232,3 +232,15 @@ def test_options_after_a_named_one_need_names() -> None:
     assert [option.key for option in parse_options("1:w=2:3")] == [None, "w", None]
     with pytest.raises(ArgvNotAllowed, match="has no name"):
         compile_argv("ffmpeg", ["-i", "in.mp4", "-vf", "scale=w=1:2", "o.mp4"], SESSION)
+
+
+def test_an_empty_value_stays_one() -> None:
+    for spelling, written in (
+        ("curves=' '", r"curves=\'\'"),
+        ("curves=a:' '", r"curves=a:\'\'"),
+        ("curves=:a", r"curves=\'\':a"),
+        ("curves=a:", "curves=a"),
+        ("curves=", "curves"),
+    ):
+        assert emit(parse(spelling, argument="graph")) == written
+        assert emit(parse(written, argument="graph")) == written

@@ -48,6 +48,54 @@ def test_a_line_that_cannot_be_read_is_answered_and_told_of() -> None:
     assert "3 of the lines" in err
 
 
+def test_lines_of_every_make_are_answered_by_number() -> None:
+    good = b'{"id": "x", "tool": "ffmpeg", "argv": ["-i", "a.mp4", "o.mp4"], "files": ["a.mp4"]}'
+    lines = [
+        b"\xef\xbb\xbf" + good + b"\r",
+        b'{"id": "y", "tool": "ffmpeg"}',
+        b"\r",
+        b"\0",
+        b'{"id": {}, "tool": "ffmpeg", "argv": []}',
+        b'"x"',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"id": "long", "argv": ["' + b"a" * (17 * 1024 * 1024) + b'"]}',
+        b'{"id": "z", "tool": "ls", "argv": ["-l"]}',
+        b'{"id": "s", "tool": "ffmpeg", "argv": ["-filter_script", "g", "o.mp4"], "contents": {"g": "\\ud800"}}',
+        b'{"id": "t", "tool": "ffprobe", "argv": ["a.mp4"], "files": [], "symlinks": {"a.mp4": "../a.mp4"}}',
+        good,
+    ]
+    status, out, err = check(lines=b"\n".join(lines))
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert status == 2
+    assert "7 of the lines" in err
+    assert [(answer["id"], answer["verdict"]) for answer in answers] == [
+        ("x", "allow"),
+        ("y", "reject"),
+        *[(None, "reject")] * 6,
+        ("z", "reject"),
+        ("s", "reject"),
+        ("t", "reject"),
+        ("x", "allow"),
+    ]
+    assert [answer["reason"].partition(" cannot")[0] for answer in answers[1:8]] == [
+        f"line {number}" for number in (2, 4, 5, 6, 7, 8, 9)
+    ]
+    assert "more than 16,777,216 bytes" in answers[7]["reason"]
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for source in (tmp_path / "gone.jsonl", tmp_path):
+        done = subprocess.run(
+            [sys.executable, "-m", "rota.cli.main", "runner", "check-argv", source],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert "cannot be read" in done.stderr
+
+
 def test_a_person_is_shown_the_command_that_would_run(tmp_path: Path) -> None:
     (tmp_path / "my clip.mp4").write_bytes(b"\0\0\0\x20ftypisom")
     (tmp_path / "list.mp4").write_text("#EXTM3U\n")

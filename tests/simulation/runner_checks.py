@@ -140,7 +140,8 @@ class Checks:
         """S59: who is connected stops what was cancelled within the grace."""
         for link in runner.links.values():
             since = max(link.made_at, runner.awake_since, link.gateway.made_at) + CANCELLED_S_MAX / 2
-            if link.up and link.gateway.up and since < (row.cancel_at or 0) and runner.core.phase is Phase.OPEN:
+            stands = link.up and link.gateway.up and not (link.closed_here or link.closed_there)
+            if stands and since < (row.cancel_at or 0) and runner.core.phase is Phase.OPEN:
                 raise Broken(f"{runner.name} still runs {row.job_id}, which was cancelled at {row.cancel_at}")
 
     @staticmethod

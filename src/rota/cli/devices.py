@@ -21,11 +21,14 @@ DeviceId = Annotated[str, typer.Argument(help="The device, as rota runner list s
 
 def register(app: typer.Typer) -> None:
     """Adds these commands to the group of runners."""
-    for name, command in (
-        ("code", code), ("list", list_devices), ("rename", rename), ("revoke", revoke), ("credential", credential),
-        ("disable", disable), ("enable", enable), ("audit", audit),
-    ):  # fmt: skip
-        app.command(name)(command)
+    app.command("code", short_help="Make a one-time code that pairs one device.")(code)
+    app.command("list")(list_devices)
+    app.command("rename")(rename)
+    app.command("revoke", short_help="Revoke a device for ever.")(revoke)
+    app.command("credential", short_help="Make a secret for workers of the pool.")(credential)
+    app.command("disable", short_help="Cut an organisation off.")(disable)
+    app.command("enable", short_help="Let a disabled organisation use runners again.")(enable)
+    app.command("audit", short_help="Show what happened to an organisation's devices and jobs.")(audit)
 
 
 def code(

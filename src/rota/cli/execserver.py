@@ -56,7 +56,7 @@ def execserver(
     raise typer.Exit(run(run_exec_server(told, started=started, on_signals=on_signals, read_again=told_by_file)))
 
 
-@config_app.command("check")
+@config_app.command("check", short_help="Say whether settings and an exec server's file are good.")
 def check(config: Config = Path(FILE_NAME)) -> None:
     """Say whether rota.toml, the environment and an exec server's file are right, without starting anything."""
     settings = read_settings()

@@ -13,6 +13,7 @@ from rota.cli.options import Dsn, Schema, read_settings
 from rota.cli.worker import on_signals, run
 from rota.ids import new_holder
 from rota.io import log, terminal
+from rota.io.open_files import raise_limit
 from rota.objects.io.from_settings import routes_of
 from rota.runners.io.replica import Replica
 
@@ -29,6 +30,7 @@ def gateway(
     """Hand work to runners, which dial in: SIGTERM says goodbye to them, and they go on at another replica."""
     settings = read_settings(dsn=dsn, schema=schema, gateway_host=host, gateway_port=port)
     log.setup(settings)
+    raise_limit()  # each runner is an open file
 
     async def serve() -> int:
         async with App(settings=settings) as program:

@@ -21,7 +21,11 @@ from rota.runners.pairing import OVERLAP_S_MAX
 from rota.settings import Settings
 
 app = typer.Typer(help="A runner: this machine works for a gateway, which it dials.", no_args_is_help=True)
-app.command("check-argv", context_settings={"ignore_unknown_options": True})(check_argv)
+app.command(
+    "check-argv",
+    short_help="Show what the argv gate makes of command lines.",
+    context_settings={"ignore_unknown_options": True},
+)(check_argv)
 
 Gateway = Annotated[
     str | None, typer.Option("--gateway", help="The gateway, wss://host. Else ROTA_RUNNER_GATEWAY.", metavar="URL")
@@ -29,7 +33,7 @@ Gateway = Annotated[
 Name = Annotated[str | None, typer.Option("--name", help="What people call it; else the machine's name.")]
 
 
-@app.command("pair")
+@app.command("pair", short_help="Pair this machine with a gateway, by a one-time code.")
 def pair(
     code: Annotated[str, typer.Argument(help="The one-time code from your organisation.", metavar="CODE")],
     gateway: Gateway = None,
@@ -53,7 +57,7 @@ def pair(
     terminal.write("next: rota runner run\n")
 
 
-@app.command("rotate")
+@app.command("rotate", short_help="Give this paired machine a new key.")
 def rotate(
     gateway: Gateway = None,
     overlap_minutes: Annotated[
@@ -73,7 +77,7 @@ def rotate(
     terminal.write(f"rotated: the new key is in {path}\n")
 
 
-@app.command("run")
+@app.command("run", short_help="Work for a gateway until a signal stops it.")
 def run(
     pool: Annotated[bool, typer.Option("--pool", help="As a worker of the pool, with ROTA_RUNNER_CREDENTIAL.")] = False,
     gateway: Gateway = None,

@@ -188,9 +188,13 @@ class StraightWebSocket(QuietWebSocket):
         self._left -= 1
         self.taker(bytes(event.data))
 
+    def abort(self) -> None:
+        """Ends the connection without waiting for a peer that does not read."""
+        self.transport.abort()
+
     def write_at_once(self, frame: str) -> bool:
         """Writes a frame; False: not now, it has to go by the app's `send`, which waits or says why not."""
-        if not self.handshake_complete or self.close_sent or self.disconnected or not self.writable.is_set():
+        if not self.handshake_complete or self.close_sent or self.transport.is_closing() or not self.writable.is_set():
             return False
         try:
             self.conn.send_text(frame.encode())

@@ -23,6 +23,7 @@ from rota.errors import ProtocolError
 from rota.runners import agent_events as events
 from rota.runners import clocks, handshake, messages, ops
 from rota.runners.agent_events import Answer, Command, Event
+from rota.runners.dial import redial_wait_s
 from rota.runners.matching import Needs, lacks, offered
 from rota.runners.messages import CancelReason, CloseCode, Frame, JobType, OpCode, OpError, Outcome, RejectReason
 from rota.runners.session import OpLog, Repeat
@@ -43,8 +44,6 @@ DIAL_S: Final = 60.0
 """A dial that is not answered for so long is given up, whatever its own timeout is."""
 SLEPT_S: Final = 10.0
 """A clock that is so late was suspended, and the link with it."""
-REDIAL_FIRST_S: Final = 1.0
-REDIAL_CAP_S: Final = 30.0
 REFUSED_S: Final = 30.0
 """After a refusal that only a person can lift, and after another process of the same name: not before half of this."""
 GRACE_AT_DRAIN_S: Final = 5.0
@@ -272,12 +271,13 @@ class Agent:
         self._down(stubborn=event.code in STUBBORN)
 
     def _down(self, *, stubborn: bool) -> None:
-        """There is no connection: when to dial again. Full jitter, so that many do not march in step."""
-        bound = min(REDIAL_CAP_S, REDIAL_FIRST_S * 2.0 ** min(self._failures, 20))
-        wait_s = self._random.random() * bound
+        """There is no connection: when to dial again."""
+        left = [held.deadline - self._now for held in self.held.values() if held.state is State.RUNNING]
+        wait_s = redial_wait_s(
+            self._random, self._failures, retry_after_s=self._retry_after_s, lease_left_s=min(left, default=None)
+        )
         if stubborn:
-            wait_s = REFUSED_S * (0.5 + self._random.random())
-        wait_s = max(wait_s, self._retry_after_s * (1.0 + 0.5 * self._random.random()))
+            wait_s = max(self._retry_after_s, REFUSED_S * (0.5 + self._random.random()))
         self._failures += 1
         self._lost_link()
         self._dial_at = self._now + wait_s

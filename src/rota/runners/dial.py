@@ -1,4 +1,4 @@
-"""The address of a gateway as a setting gives it, and what it means to dial it. Pure.
+"""The address of a gateway as a setting gives it, what it means to dial it, and when to dial again. Pure.
 
 A runner speaks TLS to every gateway but one on its own machine: what it signs and what it is sent would otherwise be
 there for whoever sits in between. The host that is dialled goes into the signature, so that a hello serves nowhere
@@ -10,11 +10,16 @@ Spec: runners, "Transport and envelope", "Connection handshake and authenticatio
 import ipaddress
 import re
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 from urllib.parse import urlsplit
 
 from rota.errors import SettingsError
 
+REDIAL_FIRST_S: Final = 1.0
+REDIAL_CAP_S: Final = 30.0
+LEASE_SHARE: Final = 0.4
+"""Of what is left of a lease, at most so much is waited before the next try: there are several before it is over."""
 _SCHEMES: Final = {"wss": True, "https": True, "ws": False, "http": False}
 _PORTS: Final = {True: 443, False: 80}
 
@@ -92,6 +97,24 @@ def parse_gateway(text: str, *, plain_allowed: bool = False) -> Gateway:
         raise _bad(text, "without TLS only a gateway on this machine may be dialled")
     path = parts.path.rstrip("/").removesuffix("/v1/connect")
     return Gateway(host, port or _PORTS[tls], tls, path)
+
+
+def redial_wait_s(
+    random: Random, failures: int, *, retry_after_s: float = 0.0, lease_left_s: float | None = None
+) -> float:
+    """How long to wait before the next try. Full jitter, so that many do not march in step.
+
+    Args:
+        random: for the jitter.
+        failures: tries since the last welcome.
+        retry_after_s: what the gateway asked for; nobody comes before it, unless a lease would be lost.
+        lease_left_s: seconds until the first lease of a job that runs here is over; None if none does.
+    """
+    wait_s = random.random() * min(REDIAL_CAP_S, REDIAL_FIRST_S * 2.0 ** min(failures, 20))
+    wait_s = max(wait_s, retry_after_s * (1.0 + 0.5 * random.random()))
+    if lease_left_s is None or lease_left_s <= 0:
+        return wait_s
+    return min(wait_s, max(REDIAL_FIRST_S, lease_left_s * LEASE_SHARE) * (0.5 + 0.5 * random.random()))
 
 
 def is_here(host: str) -> bool:

@@ -21,6 +21,7 @@ from rota.runners import gateway_events as events
 from rota.runners.gateway_events import Command, Event, Job, Lease
 from rota.runners.matching import Needs, Target, belongs, failure_class, lacks, refuses, target_of
 from rota.runners.messages import CancelReason, CloseCode, FailureClass, Frame, OfJob, Outcome
+from rota.runners.ramp import Ramp
 from rota.runners.registry import Link, Live, Phase, Registry, State
 from rota.runners.session import InFlight, OpGate
 from rota.runners.timers import Timers
@@ -44,7 +45,20 @@ BEATS_MAX: Final = 4
 ENDED_MAX: Final = 4096
 """Jobs that ended here and are remembered, so that what crosses their end on its way is not answered."""
 PROGRESS_EVERY_S: Final = 1.0
+HELLOS_PER_S: Final = 500.0
+RETURN_S: Final = 1.0
+"""A lease that is live here lets its runner in past the ramp, once in so long."""
+RETURN_RETRY_MAX_S: Final = 10.0
+"""Who says that it holds jobs is told to wait no longer: 30 s of a lease may be left when a line is cut."""
+DRY_S: Final = 1.0
+"""For how long a claim that found nothing speaks for all runners that are alike: till the next look for queued jobs."""
+DRY_MAX: Final = 4096
+"""Sorts of runners about which this is remembered."""
 DISABLED: Final = "this organisation may not use runners now"
+
+
+Sort = tuple[str, str | None, messages.Capabilities]
+"""What the claims of runners that are alike have in common: kind, organisation, and what they can do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +68,12 @@ class Rules:
     Attributes:
         instance: its name, which is in its welcomes and in the rows of its sessions.
         min_agent_version: older runners get no jobs; None: all do.
+        hellos_per_s: how many runners may connect in a second; those that hold jobs have as many of their own.
     """
 
     instance: str
     min_agent_version: str | None = None
+    hellos_per_s: float = HELLOS_PER_S
 
 
 class Gateway:
@@ -78,7 +94,14 @@ class Gateway:
         self._keys = keys
         self._random = random
         self._sessions: dict[str, Live] = {}
+        self._of_runner: dict[str, dict[str, Live]] = {}
         self._asks: dict[int, Live] = {}
+        self._ramp = Ramp(rules.hellos_per_s)
+        self._returns = Ramp(rules.hellos_per_s, retry_max_s=RETURN_RETRY_MAX_S)
+        self._dry: dict[Sort, float] = {}
+        self._lines: dict[Sort, dict[int, None]] = {}
+        self._leaders: dict[int, Sort] = {}
+        self._stirred = self._demands = 0
         self._ended: OrderedDict[Lease, None] = OrderedDict()
         self._timers: Timers[tuple[str, int | str]] = Timers()
         self._out: list[Command] = []
@@ -179,10 +202,28 @@ class Gateway:
         if refusal is not None:
             self._goodbye(link, refusal.code, refusal.reason)
             return
+        wait_s = self._admit(hello)
+        if wait_s is not None:
+            reason = "too many runners connect at once; try again later"
+            self._goodbye(link, CloseCode.RATE_LIMITED, reason, wait_s)
+            return
         self._timers.drop(("hello", link.number))
         link.hello, link.phase = hello, Phase.CHECKING
         link.version = handshake.negotiate(hello.protocol_version) or messages.PROTOCOL_VERSION
         self._out.append(events.Authenticate(link.number, hello, link.host))
+
+    def _admit(self, hello: messages.Hello) -> float | None:
+        """Before anything of it is proved: None if it may come in, else how long it should wait.
+
+        Ids of jobs are not guessed, so one that is live here speaks for its runner. Whoever holds jobs of which this
+        replica does not know, as after its restart, goes before those that hold none."""
+        held = hello.running or ()
+        for one in held:
+            live = self._of(Lease(one.job_id, one.lease_epoch))
+            if live is not None and self._now >= live.returned_at + RETURN_S:
+                live.returned_at = self._now
+                return None
+        return (self._returns if held else self._ramp).admit(self._now)
 
     def _refused(self, event: events.Refused) -> None:
         link = self._waiting(event.connection, Phase.HELLO, Phase.CHECKING)
@@ -213,7 +254,7 @@ class Gateway:
         minimum = self.rules.min_agent_version
         link.outdated = minimum is not None and handshake.is_older(link.capabilities.agent_version, minimum)
         held = _listed(link)
-        for live in [live for live in self.jobs.values() if live.runner_id == event.identity.runner_id]:
+        for live in self._of_runner.get(event.identity.runner_id, {}).values():
             if live.job.lease not in held:
                 self._release_waiters(live, 410, "session_lost", "the runner came back without this session")
         if held:
@@ -272,7 +313,7 @@ class Gateway:
             if live is None or live.job.lease != lease:
                 self._send_cancel(link, lease.job_id, CancelReason.LEASE_LOST)
             elif live.state is State.CANCELLING:
-                self._send_cancel(link, lease.job_id, CancelReason.USER)
+                self._send_cancel(link, lease.job_id, live.cancel_reason)
         for live in resumed:
             self._send_op(live)
         if self.draining is not None:
@@ -322,7 +363,7 @@ class Gateway:
 
     def _ready(self, link: Link, message: messages.Ready) -> None:
         link.reported = message.free_slots - sum(live.state is State.OFFERED for live in link.jobs.values())
-        self._claim(link)
+        self._claim_in_turn(link)
         self.registry.place(link)
 
     def _runner_drains(self, link: Link, _message: messages.Drain) -> None:
@@ -338,6 +379,8 @@ class Gateway:
     # Dealing jobs
 
     def _demand(self, event: events.Demand) -> None:
+        self._stir()
+        self._demands += 1
         wanted = event.count
         for link in self.registry.idle(event.needs.target, event.needs.org_id):
             if wanted <= 0:
@@ -357,6 +400,7 @@ class Gateway:
         while link.declined and next(iter(link.declined.values())) <= self._now:
             link.declined.popitem(last=False)
         link.claiming, link.claim_again = slots, False
+        link.claimed_at = (self._stirred, self._demands)
         self._out.append(
             events.Claim(
                 link.number, link.identity, target_of(link.identity.kind), link.identity.org_id, link.capabilities,
@@ -364,11 +408,56 @@ class Gateway:
             )
         )  # fmt: skip
 
+    def _stir(self) -> None:
+        """There may be work where there was none."""
+        self._stirred += 1
+        self._dry.clear()
+
+    def _claim_in_turn(self, link: Link) -> None:
+        """Claims for a runner that is ready. Where thousands connect at once, one claim that finds nothing does for all
+        that are alike: the others wait for its answer, and for a moment nobody asks again."""
+        if link.identity is None:
+            return
+        sort = (link.identity.kind, link.identity.org_id, link.capabilities)
+        if self._now < self._dry.get(sort, 0.0):
+            return
+        line = self._lines.get(sort)
+        if line is not None:
+            line[link.number] = None
+            return
+        self._claim(link)
+        if link.claiming:
+            self._lines[sort] = {}
+            self._leaders[link.number] = sort
+
+    def _next_in_line(self, connection: int, *, nothing: bool) -> None:
+        """The one that asked for all that are alike has its answer: `nothing` if that is so for all of them."""
+        sort = self._leaders.pop(connection, None)
+        if sort is None:
+            return
+        line = self._lines.pop(sort)
+        if nothing:
+            if len(self._dry) >= DRY_MAX:
+                self._dry.clear()
+            self._dry[sort] = self._now + DRY_S
+            return
+        while line and sort not in self._lines:
+            number = next(iter(line))
+            del line[number]
+            link = self.registry.links.get(number)
+            if link is not None:
+                self._claim_in_turn(link)
+        if line:
+            self._lines[sort] |= line
+
     def _claimed(self, event: events.Claimed) -> None:
         link = self.registry.links.get(event.connection)
-        asked = 0
+        asked, nothing, missed = 0, False, False
         if link is not None:
             asked, link.claiming = link.claiming, 0
+            nothing = not event.jobs and not link.declined and link.claimed_at[0] == self._stirred
+            # A job whose notification was faster than this answer may be younger than what the claim looked at.
+            missed = len(event.jobs) < asked and link.claimed_at[1] != self._demands
         for job in event.jobs:
             if link is None or link.phase is not Phase.OPEN or link.draining or self.draining is not None:
                 self._out.append(events.Release(job.lease, "", "the runner is gone or drains"))
@@ -377,9 +466,10 @@ class Gateway:
             else:
                 self._assign(link, job)
         if link is not None and link.phase is Phase.OPEN:
-            if link.claim_again or (asked and len(event.jobs) >= asked):
+            if missed or link.claim_again or (asked and len(event.jobs) >= asked):
                 self._claim(link)
             self.registry.place(link)
+        self._next_in_line(event.connection, nothing=nothing)
 
     def _assign(self, link: Link, job: Job) -> None:
         older = self.jobs.get(job.lease.job_id)
@@ -424,6 +514,8 @@ class Gateway:
         return True
 
     def _accept(self, link: Link, live: Live, _message: messages.Accept) -> None:
+        if live.state is State.CANCELLING:  # it said so before it heard of the cancel, or it does not know of it
+            self._send_cancel(link, live.job.lease.job_id, live.cancel_reason)
         if live.state is not State.OFFERED:
             return
         live.state, live.answer_by = State.RUNNING, None
@@ -518,7 +610,7 @@ class Gateway:
         live = self.jobs.get(event.job_id)
         if live is None or live.state is State.CANCELLING:
             return
-        live.state, live.answer_by = State.CANCELLING, self._now + GRACE_S
+        live.state, live.answer_by, live.cancel_reason = State.CANCELLING, self._now + GRACE_S, event.reason
         if live.link is not None:
             self._send_cancel(live.link, event.job_id, event.reason)
         self._release_waiters(live, 409, "op_cancelled", f"the job was cancelled: {event.reason}")
@@ -531,7 +623,7 @@ class Gateway:
 
     def _revoked(self, event: events.Revoked) -> None:
         self._bar(event.runner_id)
-        for live in [live for live in self.jobs.values() if live.runner_id == event.runner_id]:
+        for live in list(self._of_runner.get(event.runner_id, {}).values()):
             self._expire(live, event.reason, CancelReason.REVOKED)
         link = self.registry.of_runner.get(event.runner_id)
         if link is not None:
@@ -718,12 +810,13 @@ class Gateway:
         live = Live(job, _runner_id(link), None, state, gate, self._now + LEASE_S)
         self.jobs[job.lease.job_id] = live
         self._sessions[job.session_id] = live
+        self._of_runner.setdefault(live.runner_id, {})[job.lease.job_id] = live
         return live
 
     def _attach(self, link: Link, live: Live) -> None:
         if live.link is not None and live.link is not link:
             live.link.jobs.pop(live.job.lease.job_id, None)
-        live.link, live.runner_id = link, _runner_id(link)
+        live.link = link
         live.leased_until = self._now + LEASE_S
         link.jobs[live.job.lease.job_id] = live
         if live.gate.op is not None:
@@ -745,6 +838,10 @@ class Gateway:
         job = live.job
         self.jobs.pop(job.lease.job_id, None)
         self._sessions.pop(job.session_id, None)
+        own = self._of_runner.get(live.runner_id)
+        if own is not None and own.pop(job.lease.job_id, None) is not None and not own:
+            del self._of_runner[live.runner_id]
+        self._stir()
         self._timers.drop(("job", job.lease.job_id))
         if live.link is not None:
             live.link.jobs.pop(job.lease.job_id, None)

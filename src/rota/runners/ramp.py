@@ -1,8 +1,8 @@
 """How many runners may begin to connect: so many a second, and those that are too many are told when. Pure.
 
-After a restart of a gateway all its runners come at once. Each hello costs a signature and a few statements, so they
-are let in at a rate; who is refused is told another time than the one before, so that they do not come back at
-once either.
+After a restart of a gateway all its runners come at once. Each hello costs a signature and a share of a few
+statements, so they are let in at a rate; who is refused is told another time than the one before, so that they do not
+come back at once either. Whose hello says that it holds jobs is counted by a ramp of its own: its leases run.
 
 Spec: runners, "Transport and envelope" (4429).
 """
@@ -10,7 +10,7 @@ Spec: runners, "Transport and envelope" (4429).
 from typing import Final
 
 RETRY_MAX_S: Final = 60.0
-"""No runner is told to wait longer: it may have a lease of 45 s, and others may have gone meanwhile."""
+"""No runner is told to wait longer: others may have gone meanwhile."""
 RETRY_MIN_S: Final = 1.0
 
 
@@ -19,10 +19,12 @@ class Ramp:
 
     Args:
         per_s: more than 0.
+        retry_max_s: the longest wait that is told.
     """
 
-    def __init__(self, per_s: float) -> None:
+    def __init__(self, per_s: float, *, retry_max_s: float = RETRY_MAX_S) -> None:
         self._per_s = per_s
+        self._retry_max_s = retry_max_s
         self._room = per_s
         self._seen_at = 0.0
         self._told_at = 0.0
@@ -42,6 +44,6 @@ class Ramp:
             return None
         # Each one that is refused gets a time of its own, at the rate at which they are let in.
         self._told_at = max(now + RETRY_MIN_S, self._told_at + 1 / self._per_s)
-        if self._told_at > now + RETRY_MAX_S:
+        if self._told_at > now + self._retry_max_s:
             self._told_at = now + RETRY_MIN_S
         return self._told_at - now

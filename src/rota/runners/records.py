@@ -329,6 +329,17 @@ class Depth:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditNote:
+    """One event for an audit trail: of an organisation, or of the pool where `org_id` is None."""
+
+    org_id: str | None
+    event: str
+    runner_id: str | None = None
+    job_id: UUID | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AuditRow:
     """One event of an organisation's devices and jobs."""
 

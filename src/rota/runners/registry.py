@@ -14,7 +14,7 @@ from typing import Final
 
 from rota.runners.gateway_events import Identity, Job
 from rota.runners.matching import RunnerKind, Target, offered, target_of
-from rota.runners.messages import Capabilities, Hello, RunnerHeartbeat
+from rota.runners.messages import CancelReason, Capabilities, Hello, RunnerHeartbeat
 from rota.runners.session import OpGate
 
 SLOTS_MAX: Final = 256
@@ -52,6 +52,8 @@ class Live:
         leased_until: when its lease is over at the latest, by this replica's clock.
         answer_by: when an offer is over, or a cancel's grace.
         progress_at: when progress was last stored.
+        cancel_reason: why it is cancelled, if it is.
+        returned_at: when it last let its runner in past the ramp.
         left_at: when its runner's last connection here ended.
         token: the last token that was found good, and its end: most messages show the same.
     """
@@ -64,6 +66,8 @@ class Live:
     leased_until: float
     answer_by: float | None = None
     progress_at: float = 0.0
+    cancel_reason: str = CancelReason.USER
+    returned_at: float = -inf
     left_at: float = -inf
     token: tuple[str, int] | None = None
 
@@ -86,6 +90,8 @@ class Link:
     claiming: int = 0
     """Slots for which a claim is under way."""
     claim_again: bool = False
+    claimed_at: tuple[int, int] = (0, 0)
+    """What the gateway had heard of new work when the claim was made: of any, and of queued jobs."""
     barred: set[str] = field(default_factory=set)
     """Devices and organisations that were barred while its hello was looked at: what was read of them may be older."""
     jobs: dict[str, Live] = field(default_factory=dict)
@@ -168,6 +174,10 @@ class Registry:
         """The links that could take a job of this target and organisation: the one that has waited longest first."""
         line = self._idle.get((target, None if target == Target.CLOUD_POOL else org_id))
         return [] if line is None else list(line.values())
+
+    def any_free(self) -> bool:
+        """Whether any link could take a job."""
+        return bool(self._idle)
 
     def forget(self, link: Link) -> None:
         """The link is over."""

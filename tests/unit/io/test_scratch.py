@@ -1,10 +1,13 @@
 """Folders of commands and sessions: own, empty, gone afterwards; and what the dead have left (S61, S82)."""
 
+import asyncio
 import fcntl
 import os
 from pathlib import Path
 
-from rota.io.scratch import LOCK, Scratch
+import pytest
+
+from rota.io.scratch import LOCK, SETTLED_S, Scratch
 
 
 async def test_what_dead_processes_left_is_removed_and_what_live_ones_use_is_not(tmp_path: Path) -> None:
@@ -59,3 +62,53 @@ async def test_a_folder_that_cannot_be_removed_is_told_and_the_next_is_fresh(tmp
         await scratch.close()
     assert left == [first]
     assert not folder.exists() or list(folder.iterdir())
+
+
+async def test_a_folder_that_nothing_was_done_to_is_not_listed_once_its_change_time_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, listed = 0.0, 0
+    listdir = os.listdir
+
+    def count(path: str) -> list[str]:
+        nonlocal listed
+        listed += 1
+        return listdir(path)
+
+    monkeypatch.setattr("rota.io.scratch.time.monotonic", lambda: now)
+    monkeypatch.setattr("rota.io.scratch.os.listdir", count)
+    scratch = Scratch(tmp_path)
+    folder = scratch.take()
+    scratch.give_back(folder)
+    assert scratch.take() == folder
+    scratch.give_back(folder)
+    assert listed == 2  # a change within the same tick of the file system's clock could not be told
+    now += SETTLED_S * 2
+    assert scratch.take() == folder
+    scratch.give_back(folder)
+    assert listed == 2
+    # What comes and goes leaves a mark, and what stays is found.
+    assert scratch.take() == folder
+    await later_than(os.stat(folder).st_ctime_ns, tmp_path / "probe")
+    passing = Path(folder) / "passing"
+    passing.touch()
+    passing.unlink()
+    scratch.give_back(folder)
+    assert listed == 3
+    now += SETTLED_S * 2
+    assert scratch.take() == folder
+    await later_than(os.stat(folder).st_ctime_ns, tmp_path / "probe")
+    (Path(folder) / "stays").touch()
+    scratch.give_back(folder)
+    assert scratch.take() != folder
+    await scratch.close()
+
+
+async def later_than(changed_ns: int, probe: Path) -> None:
+    """Waits for the next tick of the file system's clock."""
+    async with asyncio.timeout(30):
+        while True:
+            probe.touch()
+            if probe.stat().st_ctime_ns > changed_ns:
+                return
+            await asyncio.sleep(0)

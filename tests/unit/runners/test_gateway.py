@@ -9,7 +9,7 @@ import pytest
 
 from rota.runners import gateway_events as events
 from rota.runners import messages
-from rota.runners.gateway import AWAY_S, Gateway, Rules
+from rota.runners.gateway import AWAY_S, DRY_S, RETURN_RETRY_MAX_S, RETURN_S, Gateway, Rules
 from rota.runners.gateway_events import Identity, Job, Lease
 from rota.runners.matching import Needs
 from rota.runners.messages import Frame, Held, Limits, OpError, Requires
@@ -191,6 +191,40 @@ def test_the_newest_connection_wins() -> None:
     assert [c.connection for c in of(events.Send, said)] == [2]
 
 
+def test_who_comes_too_fast_is_told_when_to_come_again_before_it_is_looked_at() -> None:
+    desk = Desk(hellos_per_s=2.0)
+    assert [of(events.Authenticate, desk.hello(at)) != [] for at in (1, 2, 3)] == [True, True, False]
+    assert closes(desk.said) == [4429]
+    assert messages_of(desk.said)[0].retry_after_sec == 1
+
+
+def test_a_lease_that_is_live_lets_its_runner_in_past_the_ramp_once_a_second() -> None:
+    desk = Desk(hellos_per_s=1.0)
+    desk.connect()
+    desk.run()
+    desk(events.Lost(1))
+    mine = (Held(job_id=JOB, lease_epoch=1),)
+    assert closes(desk.hello(2)) == [4429], "one that holds nothing stands in line"
+    assert of(events.Authenticate, desk.hello(3, running=mine)) != []
+    assert of(events.Authenticate, desk.hello(4, running=mine)) != [], (
+        "this one has room in the ramp of those that hold"
+    )
+    assert closes(desk.hello(5, running=mine)) == [4429]
+    desk.now += RETURN_S
+    assert of(events.Authenticate, desk.hello(6, running=mine)) != []
+
+
+def test_who_holds_jobs_of_which_nothing_is_known_here_has_a_ramp_of_its_own_and_waits_less() -> None:
+    desk = Desk(hellos_per_s=1.0)
+    waits: dict[bool, list[int]] = {True: [], False: []}
+    for at in range(1, 80):
+        holds = at % 2 == 0
+        desk.hello(at, running=(Held(job_id=OTHER, lease_epoch=at),) if holds else ())
+        waits[holds] += [bye.retry_after_sec for bye in messages_of(desk.said)]
+    assert len(waits[True]) == 38 and len(waits[False]) == 39, "one of each is let in"
+    assert max(waits[True]) <= RETURN_RETRY_MAX_S < max(waits[False])
+
+
 def test_silence_ends_a_connection_and_any_bytes_are_life() -> None:
     """S47, S50"""
     desk = Desk()
@@ -248,6 +282,15 @@ def test_who_is_barred_while_its_hello_is_looked_at_does_not_come_in(event: Any,
     assert [type(m) for m in messages_of(desk.connect(2, identity=DESKTOP))] == [messages.Welcome]
 
 
+def test_an_accept_that_crosses_a_cancel_is_told_of_it_again() -> None:
+    desk = Desk()
+    desk.connect()
+    token = desk.deal()
+    assert [m.reason for m in messages_of(desk(events.CancelJob(JOB, "execution_ended")))] == ["execution_ended"]
+    said = desk.hear(messages.Accept(lease_epoch=1, job_token=token), job_id=JOB)
+    assert [m.reason for m in messages_of(said)] == ["execution_ended"] and of(events.StoreAccept, said) == []
+
+
 def test_a_worker_whose_secret_was_replaced_is_told_so() -> None:
     desk = Desk()
     desk.connect()
@@ -269,6 +312,17 @@ def test_a_job_that_somebody_else_has_ended_is_stopped_and_its_op_released() -> 
 # Dealing
 
 
+def test_a_job_that_comes_while_a_claim_is_under_way_is_claimed_after_it() -> None:
+    desk = Desk()
+    desk.connect()
+    desk.hear(messages.Ready(free_slots=2))
+    needs = Needs("CloudPool", "org-1", "video.compile", Requires(), 1000)
+    assert desk(events.Demand(needs)) == []  # the statement may have looked before the job was there
+    (claim,) = of(events.Claim, desk(events.Claimed(1, (job_of(),))))
+    assert claim.slots == 1
+    assert of(events.Claim, desk(events.Claimed(1, ()))) == [], "once is enough"
+
+
 def test_jobs_are_claimed_for_free_slots_only() -> None:
     desk = Desk()
     desk.connect()
@@ -280,6 +334,78 @@ def test_jobs_are_claimed_for_free_slots_only() -> None:
     assert of(events.Claim, said) == []
     said = desk.hear(messages.RunnerHeartbeat(free_slots=2, running=()))
     assert desk.core.registry.links[1].free == 0, "a heartbeat that crossed the assigns"
+
+
+def ready(desk: Desk, *runners: int) -> list[int]:
+    """These say that they are free; whose claims that brings about."""
+    said = [command for at in runners for command in desk.hear(messages.Ready(free_slots=1), at=at)]
+    return [claim.connection for claim in of(events.Claim, said)]
+
+
+def alike(count: int) -> Desk:
+    """Runners that can do the same, connected."""
+    desk = Desk()
+    for at in range(1, count + 1):
+        desk.connect(at, Identity(f"worker-{at}", "CloudPool", None))
+    return desk
+
+
+def test_one_claim_that_finds_nothing_does_for_all_that_are_alike() -> None:
+    desk = alike(4)
+    desk.connect(5, Identity("worker-5", "CloudPool", None), fontset_version="2")
+    desk.connect(6, DESKTOP)
+    assert ready(desk, 1, 2, 3, 5, 6) == [1, 5, 6], "another version or another organisation may find something"
+    assert of(events.Claim, desk(events.Claimed(1, ()))) == []
+    assert ready(desk, 4) == [], "nothing was there a moment ago"
+    desk.now += DRY_S
+    assert ready(desk, 4, 3) == [4]
+
+
+def test_what_was_found_is_followed_up_by_the_next_in_line() -> None:
+    desk = alike(4)
+    assert ready(desk, 1, 2, 3, 4) == [1]
+    desk(events.Lost(2))
+    assert [c.connection for c in of(events.Claim, desk(events.Claimed(1, (job_of(),))))][-1] == 3
+    assert [c.connection for c in of(events.Claim, desk(events.Claimed(3, (job_of(OTHER),))))][-1] == 4
+
+
+def test_the_line_goes_on_where_the_one_that_asked_is_gone() -> None:
+    desk = alike(3)
+    assert ready(desk, 1, 2, 3) == [1]
+    desk(events.Lost(1))
+    assert [c.connection for c in of(events.Claim, desk(events.Claimed(1, ())))] == [2]
+
+
+def test_work_that_comes_while_a_claim_is_under_way_is_claimed_all_the_same() -> None:
+    """S4"""
+    needs = Needs("CloudPool", "org-9", "video.compile", Requires(), 10)
+    desk = alike(3)
+    assert ready(desk, 1) == [1]
+    desk(events.Demand(needs))  # its notification was faster than the claim's answer
+    assert [c.connection for c in of(events.Claim, desk(events.Claimed(1, ())))] == [1], "it asks again"
+    desk(events.Claimed(1, ()))
+    assert ready(desk, 2) == [2], "so that nothing is known yet"
+    desk(events.Claimed(2, ()))
+    assert ready(desk, 3) == []
+    assert of(events.Claim, desk(events.Demand(needs))) != [], "a job was queued"
+
+
+def test_the_end_of_a_job_may_make_room_for_others_of_its_organisation() -> None:
+    desk = alike(2)
+    proof = desk.run()
+    assert ready(desk, 2) == [2]
+    desk(events.Claimed(2, ()))
+    desk.hear(messages.Complete(outcome="succeeded", **proof), job_id=JOB)
+    assert ready(desk, 1) == [1]
+
+
+def test_who_declined_a_job_does_not_speak_for_others() -> None:
+    desk = alike(2)
+    token = desk.deal()
+    desk.hear(messages.Reject(lease_epoch=1, job_token=token, reason="busy"), job_id=JOB)
+    assert ready(desk, 1) == [1]
+    desk(events.Claimed(1, ()))
+    assert ready(desk, 2) == [2]
 
 
 def test_a_queued_job_finds_a_runner_that_can_do_it() -> None:

@@ -15,16 +15,19 @@ def test_each_kind_of_name_is_shown_as_what_it_is(tmp_path: Path) -> None:
     (folder / "link").symlink_to("../secret")
     (folder / "away").symlink_to("/etc")
     os.mkfifo(folder / "pipe")
+    os.link(tmp_path / "secret", folder / "second")
     view = SessionFolder(folder)
 
     file = view.entry("in/a.txt")
     assert file is not None
     assert (file.kind, file.size, file.head) == ("file", HEAD_BYTES + 1, b"x" * HEAD_BYTES)
     assert [
-        getattr(view.entry(name), "kind", None) for name in ("in", "link", "pipe", "gone", "in/a.txt/b", "a\0b")
+        getattr(view.entry(name), "kind", None)
+        for name in ("in", "link", "pipe", "second", "gone", "in/a.txt/b", "a\0b")
     ] == [
         "folder",
         "link",
+        "other",
         "other",
         None,
         None,
@@ -33,7 +36,7 @@ def test_each_kind_of_name_is_shown_as_what_it_is(tmp_path: Path) -> None:
     link = view.entry("link")
     assert link is not None
     assert link.target == "../secret"
-    assert sorted(view.paths()) == ["away", "in/a.txt", "link", "pipe"]
+    assert sorted(view.paths()) == ["away", "in/a.txt", "link", "pipe", "second"]
 
 
 def test_a_text_is_read_whole_or_not_at_all(tmp_path: Path) -> None:

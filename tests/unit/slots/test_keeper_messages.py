@@ -4,8 +4,7 @@ from rota.slots.keeper_messages import Ended, Frames, Message, Outputs, Ready, R
 
 ALL: list[Message] = [
     Run(("a", "b"), {"X": "y"}, "/tmp", 3), Stop(now=True), Ready(7), Outputs(b"a", b""), Ended(9, 5),
-    Ended(None, 0, "no"),
-    Ended(0, 0, None, b"\x00out", b"err\n"),
+    Ended(None, 0, "no"), Ended(0, 0, None, b"\x00out", b"err\n"),
 ]  # fmt: skip
 
 

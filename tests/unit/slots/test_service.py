@@ -38,3 +38,18 @@ def test_a_caller_can_only_shorten_the_limit() -> None:
 def test_other_variables_are_refused(env: dict[str, str], message: str) -> None:
     with pytest.raises(ArgumentsError, match=message):
         service().plan({}, scratch="", env=env)
+
+
+def test_a_command_without_holes_is_known_beforehand_and_still_refuses_what_does_not_fit() -> None:
+    plain = read_exec_config('[services.s]\ncommand = ["prog", "-x"]\nenv = { A = "b" }\ntimeout_s = 9').services["s"]
+    plan = plain.plan([], scratch="/one")
+    assert plain.plan({}, scratch="/two") is plan
+    assert (plan.argv, plan.env, plan.limits.timeout_s) == (("prog", "-x"), {"A": "b"}, 9)
+    assert plain.plan([], scratch="", timeout_s=1).limits.timeout_s == 1
+    with pytest.raises(ArgumentsError, match="more than the service takes"):
+        plain.plan(["y"], scratch="")
+    with pytest.raises(ArgumentsError, match="'B' cannot be set"):
+        plain.plan([], scratch="", env={"B": "c"})
+    # One whose folder is a part of it is not.
+    assert service().plan([], scratch="/one").env["HOME"] == "/one"
+    assert service().plan([], scratch="/two").env["HOME"] == "/two"

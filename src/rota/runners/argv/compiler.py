@@ -33,6 +33,9 @@ _FRAME_MODES = {
     "passthrough": "passthrough", "cfr": "cfr", "vfr": "vfr", "auto": "auto",
 }  # fmt: skip
 
+_ON_ANYWAY = frozenset({"autorotate", "autoscale"})
+"""Switches that are on if nobody says anything; ffmpeg 5.1 takes a value for them, later ones take none."""
+
 _TOPIC = re.compile(r"long|full|(?:decoder|encoder|demuxer|muxer|filter|bsf)=[\w-]+", re.ASCII)
 
 FILES_MAX = 256
@@ -173,6 +176,8 @@ def _option(given: Given, touched: Touched, *, codecs: frozenset[str], output: s
     name = given.name + (f":{given.specifier}" if given.specifier else "")
     if given.name == "hwaccel" and given.value == "auto":
         return []  # "auto" falls back to software, which is what there is without devices
+    if given.name in _ON_ANYWAY and not given.negated:
+        return []
     if given.value is None:
         return ["-no" + name if given.negated else "-" + name]
     kind = given.rule.value

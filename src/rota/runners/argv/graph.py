@@ -33,7 +33,10 @@ class Option:
     def written(self) -> str:
         """Its spelling, from which one level of quotes and backslashes comes off."""
         # A value by its place must not look like `key=value`: its equals signs are escaped too.
-        return escape(self.value, ":=") if self.key is None else f"{self.key}={escape(self.value, ':')}"
+        # An empty one at the end would be nothing without its quotes.
+        if self.key is None:
+            return escape(self.value, ":=") or "''"
+        return f"{self.key}={escape(self.value, ':')}"
 
 
 @dataclass(frozen=True, slots=True)

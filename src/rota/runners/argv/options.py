@@ -50,13 +50,14 @@ text o stats_enc_pre_fmt: stats_enc_post_fmt: stats_mux_pre_fmt:
 target o target
 bool io vn an sn dn bitexact accurate_seek
 bool i re autorotate: find_stream_info
-bool o shortest autoscale: copyinkf: copypriorss: fix_sub_duration
+bool o shortest autoscale: copyinkf: fix_sub_duration force_fps: fix_sub_duration_heartbeat:
 bool i fix_sub_duration
 time io t to ss itsoffset sseof
 number i seek_timestamp stream_loop readrate readrate_initial_burst
 number i readrate_catchup isync thread_queue_size itsscale:
 number i display_rotation: guess_layout_max:
-bool i display_hflip: display_vflip: drop_changed: reinit_filter:
+bool i display_hflip: display_vflip:
+number i drop_changed: reinit_filter:
 plain io r: s: pix_fmt: ar: ac: channel_layout: ch_layout: sample_fmt: frame_size
 format io f
 codec io c: codec: vcodec acodec scodec dcodec
@@ -75,8 +76,8 @@ text o metadata: disposition:
 keyframes o force_key_frames:
 number o fs frames: vframes aframes dframes q:
 number o qscale: aq muxdelay muxpreload bits_per_raw_sample: top: shortest_buf_duration
-number o max_muxing_queue_size: muxing_queue_data_threshold: fpsmax: force_fps:
-number o vol apad: strict: fix_sub_duration_heartbeat:
+number o max_muxing_queue_size: muxing_queue_data_threshold: fpsmax: copypriorss:
+number o vol apad: strict:
 plain o aspect: profile: level: preset: tune:
 plain o time_base: enc_time_base: fps_mode: rc_override: intra_matrix: inter_matrix:
 plain o chroma_intra_matrix: partitions: deblock: psy-rd: wpredp:

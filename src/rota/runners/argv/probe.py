@@ -16,7 +16,7 @@ _SWITCHES = words("""
     hide_banner unit prefix byte_binary_prefix sexagesimal pretty show_data show_error show_format show_frames
     show_packets show_programs show_streams show_stream_groups show_chapters show_program_version
     show_library_versions show_versions show_pixel_formats show_private_data private count_frames count_packets
-    bitexact find_stream_info analyze_frames show_optional_fields_always sections
+    bitexact find_stream_info analyze_frames sections
     """)
 _NEGATED = frozenset({"show_private_data", "private", "find_stream_info", "hide_banner"})
 
@@ -27,6 +27,7 @@ _VALUES: Mapping[str, re.Pattern[str]] = {
     "show_entries": re.compile(r"[\w:=,.+ -]+"),
     "show_log": re.compile(r"\w+"),
     "show_data_hash": re.compile(r"\w+"),
+    "data_dump_format": re.compile(r"\w+"),
     "show_optional_fields": re.compile(r"-?\w+"),
     "read_intervals": re.compile(r"[\d:.+%#,mus-]*"),
     "print_filename": re.compile(r"[^\x00-\x1f]+"),
@@ -106,6 +107,10 @@ def _option(name: str, specifier: str, value: str, touched: Touched) -> list[str
     if name == "safe" and value in {"0", "1", "-1"}:
         return []
     rule = RULES.get(name)
-    if rule is None or "input" not in rule.places or rule.value not in {"plain", "number", "text", "word", "hwaccel"}:
+    if rule is not None and rule.value == "hwaccel":
+        # ffprobe decodes in software and knows no such option; what is meant by `auto` is what it does.
+        check_value(rule.value, value, argument=argument)
+        return []
+    if rule is None or "input" not in rule.places or rule.value not in {"plain", "number", "text", "word", "charset"}:
         raise ArgvNotAllowed(argument, REFUSED.get(name, "this option is not allowed"))
     return [argument, check_value(rule.value, value, argument=argument)]

@@ -4,10 +4,10 @@ Secrets come here as hashes, and public keys as they are. `now` is for tests (I5
 """
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import msgspec
 
@@ -15,7 +15,7 @@ from rota.errors import DeviceNotFound, PairingError
 from rota.runners import pairing
 from rota.runners.handshake import credential_digest
 from rota.runners.io.store import Statements
-from rota.runners.records import AuditRow, Device, DisabledOrg
+from rota.runners.records import AuditNote, AuditRow, Device, DisabledOrg
 
 DEVICES_MAX = 1000
 """Devices in one list."""
@@ -59,23 +59,25 @@ class Devices(Statements):
 
         Raises: DeviceNotFound.
         """
-        rows = await self._fetch("device.sql", device_id)
-        if not rows:
+        found = await self.find([device_id])
+        if device_id not in found:
             raise DeviceNotFound(f"There is no device {device_id[:80]}. rota runner list shows them.")
-        return _device(rows[0])
+        return found[device_id]
 
-    async def find(self, device_id: str) -> Device | None:
-        """One device, or None: what a hello asks."""
-        rows = await self._fetch("device.sql", device_id)
-        return _device(rows[0]) if rows else None
+    async def find(self, device_ids: Iterable[str]) -> dict[str, Device]:
+        """Those of these devices that are known: what hellos ask."""
+        rows = await self._fetch("find_devices.sql", sorted(set(device_ids)))
+        return {row["device_id"]: _device(row) for row in rows}
 
     async def devices(self, org_id: str | None = None, *, device_id: str | None = None) -> list[Device]:
         """Devices, oldest first, at most 1,000."""
         return [_device(row) for row in await self._fetch("devices.sql", org_id, device_id, DEVICES_MAX)]
 
-    async def seen(self, device_id: str, capabilities: Mapping[str, Any], *, now: datetime | None = None) -> None:
-        """A device connected, and says what it can do."""
-        await self._fetch("see_device.sql", device_id, msgspec.json.encode(capabilities).decode(), now)
+    async def seen(self, capabilities: Mapping[str, Any], *, now: datetime | None = None) -> None:
+        """Devices connected, and say what they can do: each id's object."""
+        ids = sorted(capabilities)
+        texts = [msgspec.json.encode(capabilities[device_id]).decode() for device_id in ids]
+        await self._fetch("see_devices.sql", ids, texts, now)
 
     async def rename(self, device_id: str, name: str, *, now: datetime | None = None) -> None:
         """Gives a device another name.
@@ -137,9 +139,12 @@ class Devices(Statements):
         asked = None if org_ids is None else sorted(org_ids)
         return [DisabledOrg(**dict(row)) for row in await self._fetch("disabled_orgs.sql", asked, ORGS_MAX)]
 
-    async def use_nonce(self, device_id: str, nonce: str, *, now: datetime | None = None) -> bool:
-        """Uses a nonce up. False: it was used before."""
-        return bool(await self._fetch("use_nonce.sql", device_id, nonce, now))
+    async def use_nonces(
+        self, nonces: Collection[tuple[str, str]], *, now: datetime | None = None
+    ) -> set[tuple[str, str]]:
+        """Uses nonces up, each of a device. Returns: those that were not used before."""
+        ids, texts = [device_id for device_id, _ in nonces], [nonce for _, nonce in nonces]
+        return {(row["device_id"], row["nonce"]) for row in await self._fetch("use_nonces.sql", ids, texts, now)}
 
     async def new_credential(self, *, overlap_s: float = pairing.OVERLAP_S, now: datetime | None = None) -> str:
         """Makes a secret of the pool, shown once; those before are good for `overlap_s` seconds more."""
@@ -147,27 +152,20 @@ class Devices(Statements):
         await self._fetch("add_credential.sql", credential_digest(made), overlap_s, now)
         return made
 
-    async def credential_good(self, credential: str, *, now: datetime | None = None) -> bool:
-        """Whether this is a secret of the pool."""
-        return bool(await self._fetch("credential.sql", credential_digest(credential), now))
+    async def good_credentials(self, credentials: Collection[str], *, now: datetime | None = None) -> set[str]:
+        """Which of these are secrets of the pool."""
+        hashes = {credential_digest(credential): credential for credential in credentials}
+        return {hashes[row["credential_hash"]] for row in await self._fetch("credentials.sql", sorted(hashes), now)}
 
     async def ended_credentials(self, digests: Iterable[bytes], *, now: datetime | None = None) -> set[bytes]:
         """Which of these secrets, given by their digests, are good no more."""
         rows = await self._fetch("ended_credentials.sql", sorted(digests), now)
         return {row["credential_hash"] for row in rows}
 
-    async def note(
-        self,
-        org_id: str | None,
-        event: str,
-        *,
-        runner_id: str | None = None,
-        job_id: UUID | None = None,
-        detail: str | None = None,
-        now: datetime | None = None,
-    ) -> None:
-        """Keeps an event for the audit trail of an organisation, or of the pool."""
-        await self._fetch("note.sql", org_id, event, runner_id, job_id, detail, now)
+    async def note(self, notes: Sequence[AuditNote], *, now: datetime | None = None) -> None:
+        """Keeps events, in this order, for the audit trails of their organisations and of the pool."""
+        columns = [[getattr(note, name) for note in notes] for name in AuditNote.__slots__]
+        await self._fetch("note.sql", *columns, now)
 
     async def audit(self, org_id: str | None, *, below: int | None = None, limit: int = 100) -> list[AuditRow]:
         """The audit trail, newest first; the next page is `below` the last id of this one."""

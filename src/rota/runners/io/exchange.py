@@ -10,7 +10,7 @@ Spec: runners, "Connection handshake and authentication", "Job lifecycle, leases
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from itertools import count
 from random import Random
 from typing import Any, Final, Protocol
@@ -27,17 +27,24 @@ from rota.runners import gateway_events as events
 from rota.runners import handshake
 from rota.runners.gateway import Gateway
 from rota.runners.io.devices import Devices
-from rota.runners.io.lanes import Lanes
-from rota.runners.io.proving import prove
+from rota.runners.io.hellos import Hellos
+from rota.runners.io.lanes import Gathered, Lanes
 from rota.runners.io.store import RunnerStore
-from rota.runners.matching import RunnerKind, offered
+from rota.runners.matching import RunnerKind, Target, offered
 from rota.runners.messages import CloseCode, DeviceAuth, Frame, Limits, Requires, encode
-from rota.runners.records import Assigned, Back, End, RunnerAsk, version_key
+from rota.runners.records import Assigned, AuditNote, Back, End, RunnerAsk, version_key
 
 WRITE_S: Final = 60.0
 """How long a write about a lease is tried again: by then the lease has run out, and the reaper has seen to the job."""
 AWAY_RETRY_S: Final = 5.0
 """What a runner is told to wait while the database does not answer."""
+
+BATCH_MAX: Final = 500
+"""Hellos, heartbeats and the like of one statement: some milliseconds of it."""
+GATHER_S: Final = 0.02
+"""How long a hello or a heartbeat waits for others, so that hundreds a second take fifty statements of each sort."""
+CLAIMS_AT_ONCE: Final = 3
+"""Claims for desktops that may be under way at once."""
 
 log = get_logger("rota.gateway")
 
@@ -86,7 +93,12 @@ class Exchange:
         self._links: dict[int, Link] = {}
         self._shown: dict[str, bytes] = {}
         self._answers: dict[int, asyncio.Future[OpAnswer]] = {}
-        self._renewals: list[tuple[int, str, tuple[events.Lease, ...]]] = []
+        self._hellos = Hellos(devices, store, instance=self._instance)
+        # One statement of each sort at a time, so that a crowd leaves most of the connections to the database alone.
+        self._greetings = Gathered(self._lanes, self._authenticate, most=BATCH_MAX, gather_s=GATHER_S)
+        self._returns = Gathered(self._lanes, self._check_held, most=BATCH_MAX, gather_s=GATHER_S)
+        self._renewals = Gathered(self._lanes, self._renew, most=BATCH_MAX, gather_s=GATHER_S)
+        self._sightings = Gathered(self._lanes, self._seen, most=BATCH_MAX, gather_s=GATHER_S)
         self._events: deque[events.Event] = deque()
         self._handling = False
         self._timer: asyncio.TimerHandle | None = None
@@ -100,10 +112,6 @@ class Exchange:
         self._links[number] = link
         self.happened(events.Opened(number, host))
         return number
-
-    def refuse(self, connection: int, reason: str, retry_after_s: float) -> None:
-        """Too many connect at once: this one is told to come later, before anything of it is looked at."""
-        self.happened(events.Refused(connection, CloseCode.RATE_LIMITED, reason, retry_after_s))
 
     def say(self, connection: int, frame: Frame) -> None:
         """A runner said something."""
@@ -213,16 +221,16 @@ class Exchange:
                 link = self._links.get(connection)
                 if link is not None:
                     link.close(code, reason)
-            case events.Authenticate(connection, hello, host):
-                self._lanes.put(connection, lambda: self._authenticate(connection, hello, host))
+            case events.Authenticate() as hello:
+                self._greetings.put(hello)
             case events.Seen() as seen:
-                self._lanes.put(seen.connection, lambda: self._seen(seen))
+                self._sightings.put(seen)
             case events.CheckHeld() as check:
-                self._lanes.put(check.connection, lambda: self._check_held(check))
+                self._returns.put(check)
             case events.Claim() as claim:
-                self._lanes.put(claim.connection, lambda: self._claim(claim))
-            case events.Renew(connection, leases):
-                self._renew(connection, leases)
+                self._lanes.put(_claim_lane(claim), lambda: self._claim(claim))
+            case events.Renew() as renew:
+                self._renewals.put(renew)
             case events.AnswerOp() | events.RefuseOp() | events.SeekOp():
                 answer = self._answers.get(command.ask)
                 if answer is not None and not answer.done():
@@ -240,58 +248,53 @@ class Exchange:
             # A spec or arguments that no frame can carry: the accept never comes, or the op's time ends.
             log.error("a message is too large to be sent", connection=connection, job_id=error.job_id, error=str(error))
 
-    async def _authenticate(self, connection: int, hello: Any, host: str) -> None:
+    async def _authenticate(self, asked: list[events.Authenticate]) -> None:
+        found: Sequence[events.Verified | events.Refused]
         try:
-            event = await self._identify(connection, hello.auth, host)
-            if isinstance(event, events.Verified):
-                # Before its jobs are moved here: the replica that it left hears of both in this order.
-                word = msgspec.json.encode([event.identity.runner_id, self._instance]).decode()
-                await self.store.tell_gateways(f"connected:{word}")
+            found = await self._hellos.check(asked)
         except DatabaseAway:
-            event = events.Refused(
-                connection, CloseCode.GOING_AWAY, "this gateway's database does not answer; try again", AWAY_RETRY_S
-            )
-        if isinstance(event, events.Refused):
-            log.info("runner refused", connection=connection, code=event.code, reason=event.reason)
-        self.happened(event)
+            reason = "this gateway's database does not answer; try again"
+            found = [events.Refused(one.connection, CloseCode.GOING_AWAY, reason, AWAY_RETRY_S) for one in asked]
+        for one, event in zip(asked, found, strict=True):
+            auth = one.hello.auth
+            if isinstance(event, events.Verified) and not isinstance(auth, DeviceAuth):
+                self._shown[event.identity.runner_id] = handshake.credential_digest(auth.credential)
+            if isinstance(event, events.Refused):
+                log.info("runner refused", connection=event.connection, code=event.code, reason=event.reason)
+            self.happened(event)
 
-    async def _identify(self, connection: int, auth: Any, host: str) -> events.Verified | events.Refused:
-        def refused(reason: str) -> events.Refused:
-            return events.Refused(connection, CloseCode.UNAUTHENTICATED, reason)
+    async def _seen(self, seen: list[events.Seen]) -> None:
+        desktops: dict[str, Any] = {}
+        notes: list[AuditNote] = []
+        for one in seen:
+            runner_id, can = one.identity.runner_id, one.capabilities
+            word = "runner left" if can is None else "runner connected"
+            log.info(word, runner_id=runner_id, reason=one.reason)
+            if can is not None and one.identity.kind == RunnerKind.DESKTOP:
+                desktops[runner_id] = msgspec.to_builtins(can)
+            detail = one.reason or (can.agent_version[:200] if can is not None else None)
+            notes.append(AuditNote(one.identity.org_id, word, runner_id, detail=detail))
+        if desktops:
+            await self.devices.seen(desktops)
+        await self.devices.note(notes)
 
-        if not isinstance(auth, DeviceAuth):
-            if not await self.devices.credential_good(auth.credential):
-                return refused("the pool's credential is unknown or was replaced")
-            identity = events.Identity(f"pool:{auth.worker_name}", RunnerKind.CLOUD_POOL, None)
-            self._shown[identity.runner_id] = handshake.credential_digest(auth.credential)
-            return events.Verified(connection, identity)
-        proved = await prove(self.devices, auth, host=host)
-        if isinstance(proved, handshake.Refusal):
-            return events.Refused(connection, proved.code, proved.reason, tells_time=proved.tells_time)
-        device = proved.device
-        return events.Verified(connection, events.Identity(device.device_id, RunnerKind.DESKTOP, device.org_id))
-
-    async def _seen(self, seen: events.Seen) -> None:
-        identity = seen.identity
-        here = seen.capabilities is not None
-        log.info("runner connected" if here else "runner left", runner_id=identity.runner_id, reason=seen.reason)
-        if seen.capabilities is not None and identity.kind == RunnerKind.DESKTOP:
-            await self.devices.seen(identity.runner_id, msgspec.to_builtins(seen.capabilities))
-        await self.devices.note(
-            identity.org_id, "runner connected" if here else "runner left", runner_id=identity.runner_id,
-            detail=seen.reason or (seen.capabilities.agent_version[:200] if seen.capabilities is not None else None),
-        )  # fmt: skip
-
-    async def _check_held(self, check: events.CheckHeld) -> None:
-        leases = [lease for held in check.held if (lease := _plain(held)) is not None]
+    async def _check_held(self, checks: list[events.CheckHeld]) -> None:
+        claims = [
+            (check.identity.runner_id, lease)
+            for check in checks
+            for held in check.held
+            if (lease := _plain(held)) is not None
+        ]
         try:
-            kept = await self.store.resume(check.identity.runner_id, leases, instance=self._instance)
+            kept = await self.store.resume(claims, instance=self._instance)
         except DatabaseAway:
-            link = self._links.get(check.connection)
-            if link is not None:  # it keeps its jobs, and comes again within its leases
+            for link in filter(None, (self._links.get(check.connection) for check in checks)):
+                # It keeps its jobs, and comes again within its leases.
                 link.close(CloseCode.GOING_AWAY, "this gateway's database does not answer; try again")
             return
-        self.happened(events.Kept(check.connection, tuple(_job(one) for one in kept)))
+        for check in checks:
+            own = tuple(_job(one) for one in kept.get(check.identity.runner_id, ()))
+            self.happened(events.Kept(check.connection, own))
 
     async def _claim(self, claim: events.Claim) -> None:
         ask = RunnerAsk(
@@ -307,31 +310,23 @@ class Exchange:
             claimed = []
         self.happened(events.Claimed(claim.connection, tuple(_job(one) for one in claimed)))
 
-    def _renew(self, connection: int, leases: tuple[events.Lease, ...]) -> None:
-        link = self.gateway.registry.links.get(connection)
-        runner_id = "" if link is None or link.identity is None else link.identity.runner_id
-        self._renewals.append((connection, runner_id, leases))
-        if len(self._renewals) == 1:
-            self._lanes.put("renew", self._renew_all)
-
-    async def _renew_all(self) -> None:
-        # Those that come while a statement is under way go with the next one: many runners cost few statements.
-        await asyncio.sleep(0)
-        batch, self._renewals = self._renewals, []
-        held = {
-            lease: runner_id for _, runner_id, leases in batch for one in leases if (lease := _plain(one)) is not None
-        }
+    async def _renew(self, batch: list[events.Renew]) -> None:
+        held: dict[Lease, str] = {}
+        for ask in batch:
+            link = self.gateway.registry.links.get(ask.connection)
+            runner_id = "" if link is None or link.identity is None else link.identity.runner_id
+            held |= {lease: runner_id for one in ask.leases if (lease := _plain(one)) is not None}
         try:
             renewed = await self.store.renew(held)
         except Exception as error:
             if not isinstance(error, DatabaseAway):
                 log.exception("leases were not renewed")
-            for connection, _, _ in batch:
-                self.happened(events.Renewed(connection, None))
+            for ask in batch:
+                self.happened(events.Renewed(ask.connection, None))
             return
-        for connection, _, leases in batch:
-            lost = tuple(lease for lease in leases if UUID(lease.job_id) not in renewed)
-            self.happened(events.Renewed(connection, lost))
+        for ask in batch:
+            lost = tuple(lease for lease in ask.leases if UUID(lease.job_id) not in renewed)
+            self.happened(events.Renewed(ask.connection, lost))
 
     # Writes about leases
 
@@ -383,6 +378,12 @@ class Exchange:
                 await asyncio.sleep(backoff.next_s())
         if not done:
             self.happened(events.LeaseLost(lease))
+
+
+def _claim_lane(claim: events.Claim) -> Hashable:
+    """Claims of the pool wait for each other in the database in any case, and would do so on connections of which
+    heartbeats are in need."""
+    return ("claim", claim.target if claim.target == Target.CLOUD_POOL else claim.connection % CLAIMS_AT_ONCE)
 
 
 def _plain(lease: events.Lease) -> Lease | None:

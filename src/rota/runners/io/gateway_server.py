@@ -1,8 +1,8 @@
 """The gateway on the network: `/v1/connect` for runners, the routes of the internal API, and pages for probes.
 
-Whoever connects is looked at cheaply first: the path, the subprotocol, the name that was dialled, and whether too many
-come at once. Only then may a hello cost a signature and a statement. Life is what comes in, bytes that make no frame
-yet included (S47); the pings of the websocket's own protocol play no part in it (S50).
+Whoever connects is looked at cheaply first: the path, the subprotocol, the name that was dialled; then the gateway sees
+whether too many come at once. Only then may a hello cost a signature and a statement. Life is what comes in, bytes that
+make no frame yet included (S47); the pings of the websocket's own protocol play no part in it (S50).
 
 Spec: runners, "Transport and envelope", "Connection handshake and authentication".
 """
@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rota.errors import ProtocolError
 from rota.io.log import get_logger
+from rota.io.open_files import limit
 from rota.io.outbox import Outbox
 from rota.io.serving import Place, QuietWebSocket, Serving
 from rota.runners.handshake import dialled_host
@@ -27,10 +28,11 @@ from rota.runners.io.exchange import Exchange
 from rota.runners.io.figures import Figures
 from rota.runners.io.internal_api import InternalApi
 from rota.runners.messages import PAYLOAD_BYTES_MAX, READ_BYTES_MAX, SUBPROTOCOL, from_runner
-from rota.runners.ramp import Ramp
 
 CONNECTIONS_MAX: Final = 15_000
-"""Connections at once: each takes a descriptor, and many systems allow 20,000."""
+"""Connections at once, where the system allows that many open files."""
+FILES_SPARE: Final = 200
+"""Of the files that may be open, so many are left to engines, to the database and to whoever is told to go away."""
 OUTBOX_BYTES_MAX: Final = 4 * PAYLOAD_BYTES_MAX
 """Unsent bytes of one runner: more than its slots could ask for at once."""
 FRAMES_IN_A_ROW: Final = 64
@@ -51,7 +53,6 @@ class GatewayServer:
         figures: what it tells Prometheus.
         place: where it listens.
         names: the host names that runners dial, in lower case.
-        hellos_per_s: how many may begin to connect in a second.
         metrics_token: what a scraper shows; None: the internal token.
         more: routes that are served beside its own, such as those of a folder of objects.
     """
@@ -64,7 +65,6 @@ class GatewayServer:
         place: Place,
         *,
         names: Collection[str],
-        hellos_per_s: float,
         metrics_token: str | None = None,
         more: Sequence[BaseRoute] = (),
     ) -> None:
@@ -72,10 +72,12 @@ class GatewayServer:
         self._api = api
         self._figures = figures
         self._names = frozenset(names)
-        self._ramp = Ramp(hellos_per_s)
         self._metrics_token = metrics_token
         self._more = more
         self._sessions: set[asyncio.Task[None]] = set()
+        files = limit()
+        room = CONNECTIONS_MAX if files is None else max(files // 2, files - FILES_SPARE)
+        self._connections_max = min(CONNECTIONS_MAX, room)
         self.serving = Serving(
             "The gateway", place, ws=_HeardProtocol, ws_max_size=READ_BYTES_MAX, ws_ping_interval=None,
             ws_ping_timeout=None, ws_per_message_deflate=False,
@@ -88,11 +90,11 @@ class GatewayServer:
         """
         app = Starlette(
             routes=[
+                *self._api.routes(),
                 WebSocketRoute("/v1/connect", self._connect),
                 Route("/healthz", _healthy),
                 Route("/readyz", self._ready),
                 Route("/metrics", self._metrics),
-                *self._api.routes(),
                 *self._more,
             ]
         )
@@ -123,7 +125,7 @@ class GatewayServer:
             refusal = PlainTextResponse(f"This is the runners' door: offer the subprotocol {SUBPROTOCOL}.\n", 400)
         elif host is None:
             refusal = PlainTextResponse("This gateway has another name: set ROTA_GATEWAY_NAMES.\n", 421)
-        elif len(self._sessions) >= CONNECTIONS_MAX:
+        elif len(self._sessions) >= self._connections_max:
             refusal = PlainTextResponse("Too many runners are connected; try again later.\n", 503)
         if refusal is not None or host is None:
             await websocket.send_denial_response(refusal or PlainTextResponse("", 421))
@@ -133,8 +135,7 @@ class GatewayServer:
         assert task is not None, "a session is a task"
         self._sessions.add(task)
         try:
-            wait_s = self._ramp.admit(asyncio.get_running_loop().time())
-            await _Session(websocket, self.exchange).run(host, retry_after_s=wait_s)
+            await _Session(websocket, self.exchange).run(host)
         finally:
             self._sessions.discard(task)
 
@@ -158,11 +159,9 @@ class _Session:
             self._closing = code, reason
             self._outbox.close()
 
-    async def run(self, host: str, *, retry_after_s: float | None) -> None:
+    async def run(self, host: str) -> None:
         exchange = self._exchange
         number = exchange.join(self, host)
-        if retry_after_s is not None:
-            exchange.refuse(number, "too many runners connect at once; try again later", retry_after_s)
         protocol = self._websocket.scope["state"].get(_PROTOCOL)
         if protocol is not None:
             protocol.heard = lambda: self._heard(number)

@@ -77,7 +77,9 @@ class InternalApi:
     def routes(self) -> list[BaseRoute]:
         """What to serve."""
 
+        # Routes are tried in their order: what is asked most comes first.
         served: dict[str, dict[str, Handler]] = {
+            "/sessions/{id}/ops": {"POST": self._op},
             "/jobs": {"POST": self._create},
             "/jobs/{id}": {"GET": self._read, "DELETE": self._cancel},
             "/jobs/{id}/staging": {"POST": self._staging},
@@ -85,7 +87,6 @@ class InternalApi:
             "/executions/{id}": {"DELETE": self._end_execution},
             "/organisations/{id}": {"GET": self._organisation, "PUT": self._put_organisation},
             "/runners": {"GET": self._runners},
-            "/sessions/{id}/ops": {"POST": self._op},
             "/scaling": {"GET": self._scaling},
         }
         # One route for each path, so that whoever asks in another way is told all the methods that there are.

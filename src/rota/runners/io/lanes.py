@@ -1,18 +1,21 @@
 """Runs what has to be written, in order within a lane, lanes beside each other.
 
 What concerns one job, or one connection, is written in the order in which the gateway said it; nothing waits for what
-concerns another.
+concerns another. What thousands of connections ask alike is gathered: as many as come while one statement is under way
+go with the next.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from rota.io.log import get_logger
 
 STOP_S: Final = 5.0
 """What a stopping gateway gives what is still to be written."""
+
+Item = TypeVar("Item")
 
 log = get_logger("rota.gateway")
 
@@ -52,3 +55,37 @@ class Lanes:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+
+
+class Gathered(Generic[Item]):
+    """Work for many at once, in a lane of its own.
+
+    Args:
+        lanes: where it runs.
+        work: takes what was put, in order.
+        most: how many it takes in one go.
+        gather_s: how long the first waits for others.
+    """
+
+    def __init__(
+        self, lanes: Lanes, work: Callable[[list[Item]], Awaitable[None]], *, most: int, gather_s: float
+    ) -> None:
+        self._lanes = lanes
+        self._work = work
+        self._most = most
+        self._gather_s = gather_s
+        self._items: list[Item] = []
+
+    def put(self, item: Item) -> None:
+        """Adds one."""
+        self._items.append(item)
+        if len(self._items) == 1:
+            self._lanes.put(self, self._run)
+
+    async def _run(self) -> None:
+        if len(self._items) < self._most:
+            await asyncio.sleep(self._gather_s)
+        batch, self._items = self._items[: self._most], self._items[self._most :]
+        if self._items:
+            self._lanes.put(self, self._run)
+        await self._work(batch)

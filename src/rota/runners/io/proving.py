@@ -39,10 +39,23 @@ async def prove(devices: Devices, auth: DeviceAuth, *, host: str, next_key: str 
 
     Raises: DatabaseAway.
     """
+    found = await devices.find([auth.device_id])
+    proved = judge(found.get(auth.device_id), auth, host=host, next_key=next_key)
+    if isinstance(proved, Refusal) or await devices.use_nonces([(auth.device_id, auth.nonce)]):
+        return proved
+    return used_before()
+
+
+def judge(device: Device | None, auth: DeviceAuth, *, host: str, next_key: str | None = None) -> Proved | Refusal:
+    """All of `prove` but the nonce, which is to be used up if this is good.
+
+    Args:
+        device: what the database knows of it, if anything.
+        auth, host, next_key: as `prove`.
+    """
     refusal = handshake.check_time(auth, wall=time.time())
     if refusal is not None:
         return refusal
-    device = await devices.find(auth.device_id)
     if device is None or device.revoked_at is not None:
         return _refused("this device is unknown or was revoked; pair it again")
     if device.org_disabled:
@@ -55,9 +68,12 @@ async def prove(devices: Devices, auth: DeviceAuth, *, host: str, next_key: str 
     key = next(good, None)
     if key is None:
         return _refused("the signature is not this device's, or is for another host than this gateway's")
-    if not await devices.use_nonce(auth.device_id, auth.nonce):
-        return _refused("this hello was used before")
     return Proved(device, key)
+
+
+def used_before() -> Refusal:
+    """The proof is good, and was used up."""
+    return _refused("this hello was used before")
 
 
 def _refused(reason: str) -> Refusal:

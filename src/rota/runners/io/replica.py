@@ -96,7 +96,7 @@ class Replica:
         self._clock = clock
         self._names = names_of(settings)
         self._keys = keys_of(settings)
-        self._rules = Rules(instance, settings.gateway_min_agent)
+        self._rules = Rules(instance, settings.gateway_min_agent, settings.gateway_hellos_per_s)
         self._database = Database(target, size=DATABASE_SIZE)
         self._tasks: list[asyncio.Task[None]] = []
         self._told: set[Lease] = set()
@@ -133,7 +133,7 @@ class Replica:
         place = Place(settings.gateway_host, settings.gateway_port, settings.gateway_cert, settings.gateway_cert_key)
         door = DeviceApi(devices, names=self._names)
         server = GatewayServer(
-            exchange, api, self._figures, place, names=self._names, hellos_per_s=settings.gateway_hellos_per_s,
+            exchange, api, self._figures, place, names=self._names,
             metrics_token=settings.metrics_token, more=[*door.routes(), *self._more],
         )  # fmt: skip
         await server.start()
@@ -247,7 +247,7 @@ class Replica:
                 if lease not in self._told:
                     exchange.happened(events.CancelJob(str(lease.job_id), reason))
             self._told = set(found)
-        if any(view.free for view in registry.runners()):
+        if registry.any_free():
             for one in await exchange.store.demand():
                 self._demand(one)
 

@@ -5,7 +5,7 @@ tests; without it the database's clock decides (I5).
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -154,20 +154,28 @@ class RunnerStore(Statements):
 
     async def resume(
         self,
-        runner_id: str,
-        leases: Iterable[Lease],
+        claims: Collection[tuple[str, Lease]],
         *,
         instance: str,
         lease_s: float = LEASE_S,
         now: datetime | None = None,
-    ) -> list[Assigned]:
-        """The jobs that a runner which connected anew may keep; their ops go to this gateway now."""
-        ordered = sorted(leases, key=lambda lease: lease.job_id)
-        rows = await self._fetch(
-            "resume_jobs.sql", [lease.job_id for lease in ordered], [lease.epoch for lease in ordered], runner_id,
-            instance, lease_s, now,
-        )  # fmt: skip
-        return [_assigned(row) for row in rows]
+    ) -> dict[str, list[Assigned]]:
+        """The jobs that runners which connected anew may keep; their ops go to this gateway now.
+
+        Args:
+            claims: who says that it holds what. Two may say so of the same lease: it is one's at most.
+            instance: this gateway.
+            lease_s: until the next heartbeat.
+
+        Returns: what each runner keeps.
+        """
+        ordered = sorted(claims, key=lambda claim: claim[1].job_id)
+        ids, epochs = [lease.job_id for _, lease in ordered], [lease.epoch for _, lease in ordered]
+        runners = [runner_id for runner_id, _ in ordered]
+        kept: dict[str, list[Assigned]] = {}
+        for row in await self._fetch("resume_jobs.sql", ids, epochs, runners, instance, lease_s, now):
+            kept.setdefault(row["runner_id"], []).append(_assigned(row))
+        return kept
 
     async def end(self, ends: Sequence[End], *, lapsed: bool = False, now: datetime | None = None) -> dict[JobId, str]:
         """Ends jobs, by their leases.
@@ -344,9 +352,9 @@ class RunnerStore(Statements):
         """Says that this gateway is there, and where the others reach it."""
         await self._fetch("see_gateway.sql", instance, address, now)
 
-    async def tell_gateways(self, word: str) -> None:
-        """Tells all gateways something; a hint, which may be lost."""
-        await self._fetch("tell_gateways.sql", word)
+    async def tell_gateways(self, words: Sequence[str]) -> None:
+        """Tells all gateways something; hints, which may be lost."""
+        await self._fetch("tell_gateways.sql", list(words))
 
 
 def _json(value: Any) -> str:
@@ -359,5 +367,6 @@ def _assigned(row: Mapping[str, Any]) -> Assigned:
     accepted = values.pop("accepted_at") is not None
     cancel_asked = values.pop("cancel_asked_at") is not None
     values.pop("told", None)
+    values.pop("runner_id", None)
     values["spec"] = msgspec.json.decode(values["spec"])
     return Assigned(lease=lease, accepted=accepted, cancel_asked=cancel_asked, **values)

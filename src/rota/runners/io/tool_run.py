@@ -195,7 +195,9 @@ async def _watch(
         if ending.done():
             return None
         if time.monotonic() >= until:
-            return OpFailure(OpCode.TIMEOUT, f"It did not end within {timeout_s:g} s and was stopped.")
+            return OpFailure(
+                OpCode.TIMEOUT, f"The op did not end within {timeout_s:g} s and was stopped.", retryable=True
+            )
         failure = await asyncio.to_thread(too_much_memory)
         if failure is not None:
             return failure

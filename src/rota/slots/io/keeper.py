@@ -1,16 +1,14 @@
-"""The processes that run commands: a nursery, and the keepers that it forks, one for each command at a time.
+"""A process that runs commands, one at a time. The nursery forks it, see `rota.slots.io.nursery`.
 
 A keeper is the parent of its command and adopts what that leaves behind, so everything below a keeper belongs to its
 command, whatever sessions and process groups it made. A command has ended when nothing is left. A keeper whose exec
-server is gone (its socket ends) kills its command and ends. Started by `rota.slots.io.keepers`; imports little, because
-each process of it stays.
+server is gone (its socket ends) kills its command and ends. It imports little, because each process of it stays.
 
 What a command says in its first moments stays here (`_Kept`): most short commands are over by then, and neither
 descriptors nor a watch on them have to travel. Of one that goes on the exec server reads the outputs itself.
 """
 
 import contextlib
-import gc
 import os
 import resource
 import select
@@ -21,9 +19,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final
 
-from rota.io.kill import adopt_orphans, kill_descendants, kill_orphans, signal_descendants
+from rota.io.kill import adopt_orphans, kill_descendants, signal_descendants
 from rota.io.passing import receive
 from rota.slots.keeper_messages import Ended, Frames, Message, Outputs, Ready, Run, Stop, frame
 
@@ -37,15 +35,13 @@ LOOK_MS: Final = 50
 CHILD: Final = frozenset({signal.SIGCHLD})
 IGNORED: Final = [signal.SIGPIPE, signal.SIGXFSZ]
 """What Python ignores, and a command is not used to."""
-FAREWELL_S: Final = 10
-"""How long the nursery waits for its keepers to clean up after the exec server has ended."""
 
 
 class _ServerGone(Exception):
     """The exec server has closed the socket, or has ended."""
 
 
-class _Children:
+class Children:
     """Hears by SIGCHLD of what this process has started and adopted, when that ends."""
 
     def __init__(self) -> None:
@@ -53,7 +49,7 @@ class _Children:
         for descriptor in (self.wake, wake_write):
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _nothing)
+        signal.signal(signal.SIGCHLD, nothing)
 
     @contextlib.contextmanager
     def heard(self) -> Iterator[None]:
@@ -94,7 +90,7 @@ def _has_children() -> bool:
     return True
 
 
-def _nothing(_number: int, _frame: FrameType | None) -> None:
+def nothing(_number: int, _frame: FrameType | None) -> None:
     """A handler that does nothing: unlike an ignored signal, it is not handed down to commands."""
 
 
@@ -149,7 +145,7 @@ class _Keeper:
         self._descriptors: list[int] = []
         self._kept: _Kept | None = None
         self._own_kib = 0
-        self._children = _Children()
+        self._children = Children()
         # Heard of only where it is needed, see `_wait`: a handler costs a short command more than its wait.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, CHILD)
         self._poll = select.poll()
@@ -308,72 +304,7 @@ def _settle(pid: int, limit: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_DATA, (limit, limit))
 
 
-def _nursery(control: socket.socket) -> None:
-    """Forks a keeper for each socket that comes in by `control`; ends after it, and after them."""
-    children = _Children()
-    keepers: set[int] = set()
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.register(children.wake, select.POLLIN)
-    while True:
-        for descriptor, _ in poll.poll():
-            if descriptor == children.wake:
-                _bury(children, keepers)
-                continue
-            data, found = receive(control, 1)
-            if not data:
-                _farewell(children, keepers)
-                return
-            pid = os.fork()
-            if pid == 0:
-                control.close()
-                _become_keeper(found[0])
-            os.close(found[0])
-            keepers.add(pid)
-
-
-def _become_keeper(descriptor: int) -> NoReturn:
-    status = 1
-    try:
-        adopt_orphans()  # is not inherited
-        with socket.socket(fileno=descriptor) as wire:
-            _Keeper(wire).serve()
-        status = 0
-    finally:
-        os._exit(status)
-
-
-def _bury(children: _Children, keepers: set[int]) -> None:
-    """Reaps keepers that ended, and kills what one that was killed has left behind."""
-    children.clear()
-    died = False
-    for pid in list(keepers):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            keepers.discard(pid)
-            died = died or status != 0
-    while died and kill_orphans(but=keepers):
-        pass  # what those had started is an orphan now
-
-
-def _farewell(children: _Children, keepers: set[int]) -> None:
-    signal.alarm(FAREWELL_S)
-    while keepers:
-        select.select([children.wake], [], [])
-        _bury(children, keepers)
-    kill_orphans(but=set())
-
-
-def main() -> None:
-    """Runs the nursery on the socket whose number is the last argument."""
-    adopt_orphans()
-    os.umask(0o077)
-    gc.freeze()  # keepers share it, untouched
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # what commands read that are given nothing
-    os.close(nothing)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # What is meant for the exec server: commands end in its order, or with it.
-        signal.signal(number, _nothing)
-    with socket.socket(fileno=int(sys.argv[-1])) as control:
-        _nursery(control)
+def serve(wire: socket.socket) -> None:
+    """Is a keeper until the exec server closes the socket or is gone."""
+    adopt_orphans()  # is not inherited
+    _Keeper(wire).serve()

@@ -33,7 +33,7 @@ import sys, types
 package = types.ModuleType("rota")
 package.__path__ = [sys.argv[1]]
 sys.modules["rota"] = package
-from rota.slots.io.keeper import main
+from rota.slots.io.nursery import main
 main()
 """
 

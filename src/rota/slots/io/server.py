@@ -7,9 +7,7 @@ where they cannot be written, by the kernel (S39).
 """
 
 import asyncio
-import contextlib
 import hmac
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,23 +18,22 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
-from rota.errors import ProtocolError, SettingsError
+from rota.errors import SettingsError
 from rota.io.log import get_logger
-from rota.io.outbox import OUTBOX_BYTES_MAX, Outbox
-from rota.io.serving import FRAMES_IN_A_ROW, STRAIGHT, Place, Serving, StraightWebSocket, is_loopback
+from rota.io.outbox import OUTBOX_BYTES_MAX
+from rota.io.serving import Place, Serving, StraightWebSocket, is_loopback
 from rota.slots import view
 from rota.slots.broker import Broker
 from rota.slots.io.exchange import Exchange, Runner
 from rota.slots.io.figures import Figures
-from rota.slots.messages import Error, Offer, Queued, Receipt, ServerMessage, encode, from_client
+from rota.slots.io.session import Session, peer_of
+from rota.slots.messages import Receipt
 from rota.slots.progress import Moved
 
 PING_S: Final = 10.0
 """Between two pings, and for how long a pong is awaited: a dead link is noticed within 20 seconds."""
-QUEUED_S: Final = 0.02
-"""How long QUEUED waits for the OFFER that makes it old news."""
 FLUSH_S: Final = 2.0
 """What a stopping exec server gives its clients to take their last frames."""
 CLIENTS_MAX: Final = 5000
@@ -214,7 +211,7 @@ class ExecServer:
             refusal = PlainTextResponse("Too many clients are connected; try again later.\n", 503)
         if refusal is not None:
             why = bytes(refusal.body).decode().strip()
-            log.warning("a client is refused", peer=_peer(websocket), status=refusal.status_code, why=why)
+            log.warning("a client is refused", peer=peer_of(websocket), status=refusal.status_code, why=why)
             await websocket.send_denial_response(refusal)
             return
         await websocket.accept()
@@ -222,7 +219,7 @@ class ExecServer:
         assert session is not None, "a session is a task"
         self._sessions.add(session)
         try:
-            await _Session(websocket, receive, send, self.exchange, self._listen.outbox_bytes_max).run()
+            await Session(websocket, receive, send, self.exchange, self._listen.outbox_bytes_max).run()
         finally:
             self._sessions.discard(session)
 
@@ -237,126 +234,5 @@ class _Endpoint:
         await self._session(scope, receive, send)
 
 
-class _Session:
-    """One client's websocket: what it says goes to the exchange, what it is told goes through its outbox."""
-
-    def __init__(
-        self, websocket: WebSocket, receive: Receive, send: Send, exchange: Exchange, outbox_bytes_max: int
-    ) -> None:
-        self._websocket = websocket
-        self._receive = receive
-        self._send = send
-        self._exchange = exchange
-        loop = asyncio.get_running_loop()
-        self._straight: StraightWebSocket | None = websocket.scope.get("extensions", {}).get(STRAIGHT)
-        at_once = None if self._straight is None else self._straight.write_at_once
-        self._outbox = Outbox(self._write, loop.time, bytes_max=outbox_bytes_max, at_once=at_once)
-        self._closing: tuple[int, str] | None = None
-        self._failed: asyncio.Future[None] = loop.create_future()
-        self._queued: dict[str, Queued] = {}  # not told yet
-        self._timer: asyncio.TimerHandle | None = None
-
-    def deliver(self, message: ServerMessage) -> None:
-        if isinstance(message, Queued):
-            # No news to act on, and most lines are short: the slot may come first.
-            self._queued[message.job_id] = message
-            if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(QUEUED_S, self._tell_queued)
-            return
-        if isinstance(message, Offer) and self._queued:
-            self._queued.pop(message.job_id, None)
-        self._outbox.put(encode(message).decode())
-
-    def _tell_queued(self) -> None:
-        self._timer = None
-        queued, self._queued = self._queued, {}
-        for message in queued.values():
-            self._outbox.put(encode(message).decode())
-
-    async def _write(self, frame: str) -> None:
-        await self._send({"type": "websocket.send", "text": frame})
-
-    def close(self, code: int, reason: str) -> None:
-        if self._closing is None:
-            self._closing = code, reason
-            self._outbox.close()
-
-    async def run(self) -> None:
-        number = self._exchange.join(self, weight=_weight(self._websocket))
-        log.info("client connected", client=number, peer=_peer(self._websocket))
-        reader = asyncio.create_task(self._read(number))
-        writer = asyncio.create_task(self._outbox.run())
-        if self._straight is not None:
-            self._straight.taker = lambda frame: self._take_straight(number, frame)
-        try:
-            await asyncio.wait({reader, writer, self._failed}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if self._straight is not None:
-                self._straight.taker = None
-            if self._timer is not None:
-                self._timer.cancel()
-            # However it ends: with the connection go its wants and its offers (S31).
-            self._exchange.leave(number)
-            for task in (reader, writer):
-                task.cancel()
-            await asyncio.wait({reader, writer})
-        why = "too slow to take its frames" if self._outbox.overflowed else "closed"
-        error = self._failed.exception() if self._failed.done() else None
-        if error is None and not reader.cancelled():
-            error = reader.exception()
-        if error is not None:
-            why = "its session failed"
-            log.error("a client's session failed", client=number, exc_info=error)
-        if not writer.cancelled():
-            writer.exception()  # the connection ended while it was written to: nothing that the reader does not see
-        log.info("client disconnected", client=number, why=why)
-        if self._closing is not None:
-            with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it may be closed already
-                await self._websocket.close(*self._closing)
-
-    async def _read(self, number: int) -> None:
-        receive = self._receive
-        in_a_row = 0
-        while True:
-            event = await receive()
-            if event["type"] == "websocket.disconnect":
-                return
-            frame = event.get("text")
-            self._take(number, event["bytes"] if frame is None else frame)
-            in_a_row += 1
-            if in_a_row == FRAMES_IN_A_ROW:
-                in_a_row = 0
-                await asyncio.sleep(0)
-
-    def _take_straight(self, number: int, frame: bytes) -> None:
-        try:
-            self._take(number, frame)
-        except Exception as error:
-            if not self._failed.done():
-                self._failed.set_exception(error)
-
-    def _take(self, number: int, frame: str | bytes) -> None:
-        if self._closing is not None:
-            return
-        try:
-            message = from_client(frame)
-        except ProtocolError as error:
-            self._exchange.garble(number, Error(error.code, str(error), error.job_id))
-        else:
-            if message is not None:
-                self._exchange.say(number, message)
-
-
 async def _healthy(_request: Request) -> Response:
     return PlainTextResponse("alive\n")
-
-
-def _weight(websocket: WebSocket) -> int:
-    asked = websocket.query_params.get("weight", "1")
-    # Only these ten digits: others are digits too, and no numbers.
-    return int(asked) if re.fullmatch("[0-9]{1,5}", asked) and int(asked) else 1
-
-
-def _peer(websocket: WebSocket) -> str:
-    client = websocket.client
-    return "" if client is None else f"{client.host}:{client.port}"

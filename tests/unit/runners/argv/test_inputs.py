@@ -176,3 +176,30 @@ def test_a_list_is_read_as_ffmpeg_reads_it(line: str, right: bool) -> None:
 def test_what_the_subtitles_filter_opens_holds_subtitles_only(text: str) -> None:
     with pytest.raises(ArgvNotAllowed):
         compiled("-i", "in.mp4", "-vf", "subtitles=s.txt", files=["in.mp4"], contents={"s.txt": text})
+
+
+@pytest.mark.parametrize(
+    "head", [b"\x1a\x45\xdf\xa3<MPD dash:profile:isoff-live:2011", b"aaaaftypqt  <MPD ", b"aaaaftyp"]
+)
+def test_a_film_that_begins_with_a_text_is_no_subtitles(head: bytes) -> None:
+    """Nothing pins what the filter opens: a demuxer of manifests looks for its words up to the first NUL."""
+
+    class Film(Listing):
+        def entry(self, path: str) -> Entry | None:
+            return Entry(kind="file", head=head) if path == "f.mkv" else super().entry(path)
+
+    argv = ["-i", "in.mp4", "-vf", "subtitles=f.mkv", "-f", "null", "-"]
+    with pytest.raises(ArgvNotAllowed, match="begins with a text"):
+        compile_argv("ffmpeg", argv, Film(["in.mp4", "f.mkv"]))
+
+
+@pytest.mark.parametrize("option", [["-y", "-n", "-sub_charenc", "../../x"], ["-vf", "subtitles=s.srt:charenc=../x"]])
+def test_a_character_set_is_a_name(option: list[str]) -> None:
+    text = {"s.srt": "1\n00:00:00,500 --> 00:00:02,000\nHello\n"}
+    with pytest.raises(ArgvNotAllowed, match="charset"):
+        compile_argv("ffmpeg", [*option[2:], "-i", "s.srt", *option[:2], "o.mp4"], Listing([], text))
+
+
+def test_a_numbered_name_holds_one_number() -> None:
+    with pytest.raises(ArgvNotAllowed, match="one number"):
+        compiled("-i", "%d_%d.png", files=["1_1.png"])

@@ -222,3 +222,116 @@ def test_each_file_of_a_filter_has_its_place_and_name() -> None:
         assert set(roles) <= OPTIONS[name], name
         assert set(_ALIASES.get(name, {})) <= OPTIONS[name], name
         assert set(_PLACES[name].split()) <= OPTIONS[name], name
+
+
+def test_commands_of_sendcmd_set_options_that_name_no_files() -> None:
+    def graph(commands: str, contents: dict[str, str] | None = None) -> str:
+        session = Listing(["in.mp4", "f.ttf"], contents or {})
+        argv = ["-i", "in.mp4", "-vf", f"sendcmd={commands},hue", "o.mp4"]
+        return compile_argv("ffmpeg", argv, session).argv[10]
+
+    assert graph("c='1 hue s 0; 2-3 [enter] hue h 5'") == r"sendcmd=commands=1 hue s 0\;2-3 \[enter\] hue h 5,hue"
+    text = "# first\n1 drawtext@t reinit fontfile=f.ttf:text='a b';\n2 Parsed_hue_1 b 1\n"
+    # The file is put in the place of its name, and the font is named by what it resolves to.
+    assert "fontfile=./f.ttf" in graph("f=c.txt", {"c.txt": text})
+    assert "c.txt" not in graph("f=c.txt", {"c.txt": text})
+    for commands in (
+        "0 lut3d file /etc/passwd",
+        "0 lut3d@a file x",
+        "0 Parsed_arnndn_0 m x",
+        "0 all file x",
+        "0 nobody m x",
+        "0 drawtext reinit textfile=/etc/passwd",
+        "0 drawtext reinit /text=f.ttf",
+        "0 drawtext reinit f.ttf",
+        "0 hue reinit x=y",
+        "0 hue s 0 textfile",
+        "0 [never] hue s 0",
+        "x hue s 0",
+        "0 'hue s' 0",
+    ):
+        with pytest.raises(ArgvNotAllowed):
+            graph(f"f=c.txt:c={commands}")
+        with pytest.raises(ArgvNotAllowed):
+            graph("f=c.txt", {"c.txt": commands})
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("h264_mp4toannexb", "h264_mp4toannexb"),
+        ("setts=ts='if(eq(N,0),0,PTS)',null", r"setts=ts=if(eq(N\,0)\,0\,PTS),null"),
+        (r"noise=drop=not(mod(n\,5))", r"noise=drop=not(mod(n\,5))"),
+        ("setts=PTS+1", "setts=PTS+1"),
+        ("h264_metadata=level=4.1:aud=insert", "h264_metadata=level=4.1:aud=insert"),
+        (r"setts=pts=a\\:b", r"setts=pts=a\\:b"),
+        ("evil", None),
+        ("null,evil=x", None),
+        ("h264_metadata=level=1:/aud=x", None),
+        ("", None),
+        (",", None),
+        ("setts=ts=\x01", None),
+    ],
+)
+def test_bitstream_filters_are_read_as_ffmpeg_reads_them(given: str, written: str | None) -> None:
+    if written is None:
+        refused("-c", "copy", "-bsf:v", given, "o.mp4")
+    else:
+        out = compiled("-c", "copy", "-bsf:v", given, "o.mp4")
+        assert out[out.index("-bsf:v") + 1] == written
+
+
+def test_a_target_says_the_format_and_a_playlist_may_say_where_it_will_lie() -> None:
+    assert compiled("-target", "pal-dvd", "o.bin")[-5:] == ["-protocol_whitelist", "file,pipe", "-f", "dvd", "./o.bin"]
+    assert compiled("-target", "film-dv50", "o")[-2] == "dv"
+    assert "output format is not allowed" in refused("-target", "pal-../x", "o.mpg")
+    assert "no target" in refused("-target", "film-dvd-dvd", "o.mpg")
+    assert "https://cdn.example.com/v/" in compiled("-hls_base_url", "https://cdn.example.com/v/", "o.m3u8")
+    for prefix in ("file:///x/", "http://h/../x", "//h/", "http://h/\n#EXT", "ftp://h/"):
+        refused("-hls_base_url", prefix, "o.m3u8")
+
+
+def test_encrypted_segments_are_written_through_crypto_and_nothing_else_is() -> None:
+    assert compiled("-hls_key_info_file", "ok.info", "o.m3u8")[-5:-3] == ["-protocol_whitelist", "crypto,file,pipe"]
+    assert compiled("-hls_key_info_file", "ok.info", "o.mp4")[-5:-3] == ["-protocol_whitelist", "file,pipe"]
+
+
+def test_switches_that_take_a_value_in_one_ffmpeg_and_none_in_another_are_left_out() -> None:
+    assert "-autorotate" not in compile_argv("ffmpeg", ["-autorotate", "-i", "in.mp4", "o.mp4"], SESSION).argv
+    assert "-noautorotate" in compile_argv("ffmpeg", ["-noautorotate", "-i", "in.mp4", "o.mp4"], SESSION).argv
+    # With its value it would be an output's name to the gate.
+    assert "no format" in refused("-fix_sub_duration_heartbeat", "0", "o.mp4")
+    assert "1" in compiled("-copypriorss", "1", "o.mp4")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["-encoders"], ["-hide_banner", "-filters"], ["-h"], ["-hide_banner", "-h", "encoder=libx264"], ["-h", "full"]],
+)
+def test_what_a_program_can_do_may_be_asked(argv: list[str]) -> None:
+    assert compile_argv("ffmpeg", argv, SESSION).argv == tuple(argv)
+
+
+@pytest.mark.parametrize(
+    "argv", [["-h", "protocol=http"], ["-sources", "alsa"], ["-h", "/etc/passwd"], ["-hide_banner"]]
+)
+def test_nothing_else_may_be_asked(argv: list[str]) -> None:
+    with pytest.raises(ArgvNotAllowed):
+        compile_argv("ffmpeg", argv, SESSION)
+
+
+def test_what_costs_too_much_to_judge_or_to_start_is_refused() -> None:
+    many = Listing(
+        [f"{index}.mp4" for index in range(9000)], {"l.txt": "\n".join(f"file {n}.mp4" for n in range(9000))}
+    )
+    with pytest.raises(ArgvNotAllowed, match="reads more than"):
+        compile_argv("ffmpeg", ["-f", "concat", "-i", "l.txt"] * 3 + ["-f", "null", "-"], many)
+    scripts = Listing(["in.mp4"], {"g.txt": ",".join(["null"] * 1999)})
+    with pytest.raises(ArgvNotAllowed, match="texts that are named"):
+        compile_argv("ffmpeg", ["-i", "in.mp4", *["-filter_script", "g.txt"] * 300, "o.mp4"], scripts)
+    assert "longer than 1,048,576" in refused(*["-metadata", "a=" + "x" * 60_000] * 18, "o.mp4")
+    assert "an argument has more than 131,071 bytes" in refused("-x264-params", "keyint=60:" * 14_000, "o.mp4")
+    assert "arguments" in refused(*["-y"] * 5000, "o.mp4")
+    # A pattern of many pieces beside a long name: without going back this ends at once.
+    session = Listing(["in.mp4", "a" * 250])
+    assert compile_argv("ffmpeg", ["-i", "in.mp4", "%da" * 80 + "b.png"], session)
