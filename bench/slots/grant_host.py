@@ -11,10 +11,11 @@ import uvloop
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rota.slots.broker import Broker, Rules
+from rota.slots.broker import Broker
 from rota.slots.io.server import ExecServer, Listen
 from rota.slots.load import Load
 from rota.slots.messages import Receipt, Work
+from rota.slots.rules import Rules
 
 RECEIPT = Receipt(ended_by="exit", exit=0, duration_s=0.001)
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 from uuid import uuid4
 
 from rota import settings as settings_module
-from rota.commands import Args, Call, Completed, ExecServers, Options, Run, Stdin
+from rota.commands import Args, Call, Completed, ExecServers, Options, Place, Run, Stdin
 from rota.errors import EnqueueError, SettingsError
 from rota.ids import BatchId, JobId
 from rota.io import tracing
@@ -593,6 +593,17 @@ class App:
 
     # Looking
 
+    async def position(self, job: JobId | Enqueued) -> Place | None:
+        """Where a job stands in line for slots of exec servers, whether its call waits there or no worker has claimed
+        it yet: `ahead` counts both, and `unclaimed` says how many of these are in the database only. The workers tell
+        of their calls every few seconds. Inside the handler, `run.position()` asks the exec servers at once.
+
+        Returns: None where its kind needs no exec server (`exec=…`), or it waits for none, or nobody knows.
+
+        Raises: DatabaseAway and its kin.
+        """
+        return await self._desk.position(job.id if isinstance(job, Enqueued) else job)
+
     async def admin_jobs(self, viewer: Viewer) -> dict[str, Any]:
         """What an administrator sees, ready for JSON; whether somebody is one, the caller decides.
 
@@ -747,6 +758,9 @@ class App:
         if self._desk is not self._own_desk:
             raise SettingsError("The queue of this app is in memory now: run its jobs with `await queue.drain()`.")
         settings = self.settings
+        if metering is not None:
+            # Handlers may use exec servers without saying so by their kinds.
+            metering.exec_tally = lambda: None if self._exec_servers is None else self._exec_servers.tally()
         worker = Worker(
             self.taken(),
             target=replace(self.target, application="rota worker"),
@@ -782,6 +796,7 @@ class App:
 
             worker.allow(name, allowance)
         servers.watch(worker.look_again)
+        worker.stands(lambda: servers.standing(services))
 
     def _name_of(self, kind: KindOrHandler) -> str:
         if isinstance(kind, str):

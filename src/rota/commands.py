@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, TypedDict
 
+from rota.tallies import ExecTally
+
+CALLS_TOLD: Final = 50
+"""Calls of one process that are told of one by one; more are only counted."""
 OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """How much output `run` takes into memory; `exec` streams any amount."""
 
@@ -94,15 +98,25 @@ class Place:
     """Where a call stands in line.
 
     Attributes:
-        ahead: calls that get a slot before it; the least over the exec servers it waits at.
+        ahead: calls that get a slot before it; the least over the exec servers it waits at, and in a job also the jobs
+            that no worker has claimed yet and that will go before it.
         running: commands that run in those slots now.
         eta_low_s, eta_high_s: when its turn may come, in seconds from now; a guess, None without one.
+        unclaimed: those of `ahead` that are in the database only.
     """
 
     ahead: int
     running: int = 0
     eta_low_s: float | None = None
     eta_high_s: float | None = None
+    unclaimed: int = 0
+
+    def behind(self, unclaimed: int) -> "Place":
+        """The place with so many jobs before it that stand in no line yet. They are taken to be like the others, so
+        the guess grows with their number."""
+        more = 1 + unclaimed / (self.ahead + 1)
+        low_s, high_s = (None if eta_s is None else eta_s * more for eta_s in (self.eta_low_s, self.eta_high_s))
+        return Place(self.ahead + unclaimed, self.running, low_s, high_s, self.unclaimed + unclaimed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +159,8 @@ class Call:
         name: what it is for, such as the id of its job: it is part of the call's id on the wire, and what
             its exec server knows poison by; None: nothing.
         moved: called whenever it is seen to go on, also while it waits in line for its limited time.
+        unclaimed: asked, for its place in line, how many jobs that no worker has claimed will go before it; None: it
+            is no job's.
     """
 
     service: str
@@ -158,6 +174,60 @@ class Call:
     check: bool = True
     name: str | None = None
     moved: Callable[[], None] = _nothing
+    unclaimed: Callable[[], Awaitable[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KindShare:
+    """What a worker may have of the slots that a kind needs.
+
+    Attributes:
+        services: that its jobs use.
+        pool: these, and all services that draw from the same slots anywhere.
+        share: so many jobs of kinds that draw from them may be here at once; 0: nothing that is connected offers them.
+    """
+
+    services: tuple[str, ...]
+    pool: tuple[str, ...] = ()
+    share: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallInLine:
+    """A call of a job: it waits for a slot, or its command runs.
+
+    Attributes:
+        name: of its job.
+        service: what it wants.
+        priority: of the call.
+        for_s: for how long it has been there.
+        place: where it stood when it was last asked for; None: it runs, or it is not known.
+        runs: whether it has a slot.
+    """
+
+    name: str
+    service: str
+    priority: int
+    for_s: float
+    place: Place | None = None
+    runs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a process stands with exec servers.
+
+    Attributes:
+        connected: exec servers that it is connected to; an address that is polled in the older way counts as one.
+        kinds: what it may have for each kind that needs slots.
+        calls: those of its calls that were made for jobs, the oldest first, at most CALLS_TOLD.
+        parked: how many of its calls wait, by service and priority.
+    """
+
+    connected: int = 0
+    kinds: Mapping[str, KindShare] = field(default_factory=dict)
+    calls: tuple[CallInLine, ...] = ()
+    parked: tuple[tuple[str, int, int], ...] = ()
 
 
 class Run(Protocol):
@@ -216,6 +286,15 @@ class ExecServers(Commands, Protocol):
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Calls `changed` when `room` may answer otherwise."""
+        ...
+
+    def standing(self, services: Mapping[str, Sequence[str]]) -> Standing:
+        """How things stand, for people; `services` of each kind that needs slots. Places in line are those that were
+        last told, and asking has them told anew."""
+        ...
+
+    def tally(self) -> ExecTally:
+        """What was counted so far; it belongs to whoever asks."""
         ...
 
     def stop(self) -> Awaitable[None]:

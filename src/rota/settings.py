@@ -192,6 +192,17 @@ def _text(value: Any) -> str:
     return value
 
 
+def token(value: Any) -> str:
+    """A token as it can stand in the header of a request, whichever library writes it.
+
+    Raises: ValueError with what is wrong, for a person.
+    """
+    text = _text(value)
+    if not re.fullmatch(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?", text):
+        raise ValueError("give letters, digits and signs of ASCII: it travels in a header")
+    return text
+
+
 def _texts(value: Any) -> str:
     return ",".join(map(_text, value)) if isinstance(value, list) else _text(value)
 
@@ -273,11 +284,11 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "log_level": _one_of("debug", "info", "warning", "error"),
     "metrics_port": _whole(0, 65_535),
     "metrics_host": _text,
-    "metrics_token": _text,
+    "metrics_token": token,
     "metrics_prefix": _metric_name,
     "ffmpeg": _text,
     "exec_addresses": _texts,
-    "exec_token": _text,
+    "exec_token": token,
     "exec_ca": _text,
     "exec_wait_s": _number(0.1, 86_400),
     "pipe_host": _text,
@@ -297,7 +308,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "gateway_address": _text,
     "gateway_cert": _text,
     "gateway_cert_key": _text,
-    "gateway_token": _text,
+    "gateway_token": token,
     "gateway_key": _text,
     "gateway_org_slots": _whole(1, 100_000),
     "gateway_buffer_slots": _whole(0, 100_000),

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from rota.commands import CallInLine, KindShare, Place, Standing
 from rota.ids import Holder
 from rota.queue.periodic import Declared, Put
 from rota.queue.server import LIVE_S, STALE_S, OrphanKind, Server, ServerRow
+from rota.queue.standing import ServerFacts
 from tests.conformance.queues import HOLDER, OTHER, Queue
 
 HERE = Server(
@@ -54,6 +56,27 @@ async def test_saying_it_again_moves_what_changes(queue: Queue) -> None:
     (row,) = await servers(queue)
     assert (row.started_at, row.seen_at) == (started_at, queue.now)
     assert (row.running, row.draining) == ({"more": 1}, True)
+
+
+FACTS = ServerFacts(
+    cpus=4, cpus_kept=1, cpu_kinds={"work": 9, "more": None},
+    exec=Standing(
+        2, {"film": KindShare(("cut", "mix"), ("cut", "mix", "probe"), 5)},
+        (
+            CallInLine("0197c0de-0000-7000-8000-000000000001", "cut", 7, 1.5, Place(3, 2, 1.0, None, 1)),
+            CallInLine("0197c0de-0000-7000-8000-000000000002", "cut", 0, 2.5, None, True),
+        ), (("cut", 0, 12), ("cut", 7, 1)),
+    ),
+)  # fmt: skip
+
+
+async def test_what_holds_its_jobs_back_is_told_with_its_row(queue: Queue) -> None:
+    await serve(queue, HERE)
+    assert (await servers(queue))[0].facts == ServerFacts()
+    await queue.call("serve", HERE, running={}, facts=FACTS, now=queue.now)
+    assert (await servers(queue))[0].facts == FACTS
+    await serve(queue, HERE)
+    assert (await servers(queue))[0].facts == ServerFacts(), "the last word counts"
 
 
 async def test_a_silent_server_is_not_live_and_then_gone(queue: Queue) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from rota.slots.broker import Broker, Rules
+from rota.slots.broker import Broker
 from rota.slots.io.server import ExecServer, Listen
 from rota.slots.load import Load
 from rota.slots.messages import (
@@ -24,6 +24,7 @@ from rota.slots.messages import (
     from_server,
 )
 from rota.slots.progress import Moved
+from rota.slots.rules import Rules
 
 WAIT_S = 30.0
 """A bound for what should happen at once, on a machine that does much else."""

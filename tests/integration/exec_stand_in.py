@@ -187,8 +187,11 @@ class StandIn:
                 if job_id in self.running:
                     self.running[job_id].cancel()
             case Query(str(job_id)):
-                ahead = [want.job_id for _, want in self.wants].index(job_id)
-                await self._say(connection, Position(job_id, ahead, eta_low_s=1.0, eta_high_s=2.0))
+                waiting = [want.job_id for _, want in self.wants]
+                answer: Position | Error = Error(ErrorCode.UNKNOWN_JOB, "it waits no more", job_id)
+                if job_id in waiting:
+                    answer = Position(job_id, waiting.index(job_id), eta_low_s=1.0, eta_high_s=2.0)
+                await self._say(connection, answer)
 
     async def deal(self) -> bool:
         dealt = False

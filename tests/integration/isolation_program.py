@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import rota
 
@@ -38,9 +40,9 @@ def obey(ctx: rota.Context, order: Order) -> object:
                 time.sleep(0.01)
             return {"stopped": True}
         case "progress":
-            for step in range(30):
+            for step in range(45):
                 time.sleep(0.1)
-                ctx.progress(step / 30)
+                ctx.progress(step / 45)
             return "long"
         case "stubborn":
             # A grandchild in a session of its own, deaf to SIGTERM, that writes its process id.
@@ -49,4 +51,36 @@ def obey(ctx: rota.Context, order: Order) -> object:
             subprocess.Popen([sys.executable, "-c", code, order.path], start_new_session=True)
             while True:
                 time.sleep(1)
+    return None
+
+
+def calls(ctx: rota.Context, order: Order) -> object:
+    """Runs commands from a child process."""
+    match order.do:
+        case "many":
+            with ThreadPoolExecutor(4) as threads:
+                parts = list(
+                    threads.map(lambda part: ctx.run_sync("cat", input=part).output, [b"a", b"b" * 3000, b"c"])
+                )
+            return b"".join(parts).decode()
+        case "large":
+            # More than a socket takes at once, both ways.
+            return len(ctx.run_sync("cat", input=b"x" * (3 << 20)).output)
+        case "file":
+            return ctx.run_sync("cat", input=Path(order.path)).output.decode()
+        case "hang":
+            try:
+                ctx.run_sync("hang")
+            except rota.LeaseLost:
+                Path(order.path).write_text("told")
+                raise
+        case "caught":
+            try:
+                ctx.run_sync("fail")
+            except rota.ExecFailed as error:
+                return [error.receipt.exit, error.receipt.stderr_line, str(error)]
+        case "no-slot":
+            ctx.run_sync("cat", wait_s=0.2)
+        case other:
+            ctx.run_sync(other)
     return None

@@ -6,13 +6,14 @@ from typing import Any
 
 from starlette.applications import Starlette
 
-from rota.slots.broker import Broker, Rules
+from rota.slots.broker import Broker
 from rota.slots.config import read_exec_config
 from rota.slots.io.commands import Commands
 from rota.slots.io.figures import Figures
 from rota.slots.io.legacy import Legacy
 from rota.slots.io.server import ExecServer, Listen
 from rota.slots.load import Load
+from rota.slots.rules import Rules
 
 SERVICES = """
 [waitgroups.all]

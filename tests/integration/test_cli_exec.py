@@ -1,6 +1,7 @@
 """`rota exec` and `rota slots` as a person or a script calls them."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -11,8 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from rota.commands import KindShare, Standing
+from rota.ids import Holder
+from rota.io.postgres import Database, Target
+from rota.queue.io.store import Store
+from rota.queue.job import NewJob
+from rota.queue.server import Server
+from rota.queue.standing import ServerFacts
 from tests.integration.exec_stand_in import StandIn, cat, fail, hang, say
 from tests.integration.programs import ROTA, clean_environment
+from tests.integration.real_exec_server import real_exec_server
 
 WAIT_S = 60.0
 
@@ -123,3 +132,25 @@ async def test_a_terminal_shows_the_place_in_line(server: StandIn) -> None:
         out, _ = await process.communicate()
     os.close(ours)
     assert (process.returncode, out) == (0, b"x")
+
+
+async def test_slots_tell_of_jobs_that_no_worker_has_claimed_where_there_is_a_database(
+    server: StandIn, migrated_dsn: str
+) -> None:
+    database = Database(Target(migrated_dsn), size=1)
+    await database.start()
+    store = Store(database)
+    services = {"film": KindShare(("cat",), ("cat",), 3), "page": KindShare(("ocr",), ("ocr",), 3)}
+    worker = Server(Holder("web:1:aa"), "web", 1, "1", "all", "d", kinds={"film": 9, "page": 9}, passes={})
+    await store.serve(worker, running={}, facts=ServerFacts(exec=Standing(1, services)))
+    await store.enqueue_many([NewJob("film"), NewJob("film"), NewJob("page"), NewJob("film", delay_s=60.0)])
+    await database.stop()
+    async with real_exec_server() as real:
+        words = [*ROTA, "slots", "--exec-addresses", f"127.0.0.1:{real.port}"]
+        for dsn, told in ((migrated_dsn, 2), ("postgresql://127.0.0.1:9/none", None)):
+            process = await asyncio.create_subprocess_exec(
+                *words, "--json", env={**environment(None), "ROTA_DSN": dsn}, stdin=subprocess.DEVNULL, stdout=PIPE
+            )
+            out, _ = await asyncio.wait_for(process.communicate(), WAIT_S)
+            assert process.returncode == 0
+            assert json.loads(out)[0].get("unclaimed", {}).get("all") == told

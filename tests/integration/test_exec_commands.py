@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from rota.errors import SettingsError
+from rota.slots.io.ceilings import data_limit_stands
 from rota.slots.messages import EndedBy
 from tests.integration.exec_bench import PATIENCE_S, SERVICES, bench, pieces, read_all
 
@@ -166,6 +168,40 @@ async def test_a_tree_that_takes_too_much_memory_is_ended(tmp_path: Path) -> Non
         assert receipt.peak_memory_bytes > 150 * 1024**2
         assert receipt.error is not None
         assert "the service allows 157,286,400" in receipt.error
+
+
+GREEDY = """
+import mmap, resource, sys
+touched, aside, end = (int(word) for word in sys.argv[1:])
+def take(mib):
+    return mmap.mmap(-1, mib << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+print(*(limit >> 20 for limit in resource.getrlimit(resource.RLIMIT_DATA)), flush=True)
+held = take(touched)
+held.write(bytes(touched << 20))
+more = take(aside)
+sys.exit(end)
+"""
+
+
+@pytest.mark.skipif(not data_limit_stands(), reason="this system has no limit on the data of a process")
+async def test_a_command_that_takes_memory_faster_than_anybody_looks_is_bound_by_the_system(tmp_path: Path) -> None:
+    script = tmp_path / "greedy.py"
+    script.write_text(GREEDY)
+    command = f'command = ["{sys.executable}", "-I", "-S", "{script}", "{{*}}"]\nargs = {{ "*" = "word" }}\n'
+    config = f'[services.bound]\n{command}memory_max = "64 MiB"\n[services.free]\n{command}'
+    async with bench(tmp_path / "scratch", config) as b:
+        # This is over before the first look: 100 MiB are touched, where 64 are allowed, and 1 GiB more is asked for.
+        beyond = await b.run("bound", ["100", "1024", "0"])
+        assert (beyond.ended_by, beyond.retryable) == (EndedBy.MEMORY, False), beyond
+        assert beyond.stdout_prefix == "576 576\n", "neither the program nor what it starts can allow itself more"
+        assert beyond.peak_memory_bytes < 400 * 1024**2
+        # What is set aside and not touched is no memory that it holds, up to a point.
+        aside = await b.run("bound", ["1", "400", "0"])
+        assert aside.ok, aside
+        refused = await b.run("bound", ["1", "1024", "0"])
+        assert (refused.ended_by, refused.exit) == (EndedBy.EXIT, 1), "it was refused memory that it never held"
+        # A keeper that has run one with a limit has none itself.
+        assert (await b.run("free", ["1", "1024", "0"])).ok
 
 
 async def test_peak_memory_is_that_of_the_command(tmp_path: Path) -> None:

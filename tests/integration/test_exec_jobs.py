@@ -8,11 +8,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+import pytest
 
 import rota
+from rota.queue.explain import Explanation, explain
+from rota.queue.io import registry
 from rota.queue.io.store import Store
+from rota.queue.io.watch import Watch
 from rota.queue.job import JobRow, State
 from rota.settings import Settings
+from rota.slots.admission import HEADROOM
 from rota.slots.messages import Cancel, EndedBy, Receipt, Want
 from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang, say
 from tests.integration.real_exec_server import real_exec_server
@@ -285,3 +290,56 @@ def test_the_exec_events_of_the_page_are_those_of_the_code() -> None:
     code = "".join((SOURCE / "slots/io" / name).read_text() for name in ("client.py", "links.py"))
     logged = re.findall(r'log\.(\w+)\(\s*"([^"]+)"', code)
     assert shown == {event: "error" if level == "exception" else level for level, event in logged}
+
+
+async def test_a_place_in_line_counts_what_is_parked_and_what_no_worker_has_claimed(
+    migrated_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "NEWS_EVERY_S", 0.05)
+    runs: dict[rota.JobId, Any] = {}
+    async with StandIn(COMMANDS, slots=1) as server, bench_of(migrated_dsn, server) as bench:
+
+        @bench.app.job(exec="hang")
+        async def film(ctx: rota.Context) -> None:
+            async with ctx.exec("hang") as run:
+                runs[ctx.id] = run
+
+        async def place(job: rota.Enqueued) -> tuple[int, int] | None:
+            found = await bench.app.position(job)
+            return None if found is None else (found.ahead, found.unclaimed)
+
+        async def says(job: rota.Enqueued, *codes: str) -> Explanation:
+            """Waits until these gates hold a job."""
+            give_up_at = time.monotonic() + WAIT_S
+            while True:
+                facts = await Watch(await bench.app.database()).facts(await bench.row(job.id))
+                explanation = explain(facts)
+                if tuple(gate.code for gate in explanation.gates) == codes:
+                    return explanation
+                assert time.monotonic() < give_up_at, explanation
+                await asyncio.sleep(0.05)
+
+        async with bench.working():
+            share = 1 + HEADROOM
+            claimed = [await bench.app.enqueue(film) for _ in range(share)]
+            await server.until(lambda: len(server.wants) == share - 1 and server.running)
+            left = [await bench.app.enqueue(film) for _ in range(2)]
+            urgent = await bench.app.enqueue(film, priority=5)
+            held = await says(left[1], "exec_share")
+            assert held.gates[0].details[0].endswith(f"{share} of {share}")
+            assert held.line is not None and "2 of them by jobs that no worker has claimed yet" in held.line
+            # Parked: two calls. In the database: one that is urgent and two that are not.
+            assert [await place(job) for job in (urgent, *left)] == [(0, 0), (3, 1), (4, 2)]
+            last = max((job for job in claimed), key=lambda job: job.id)
+            waits = await bench.reaches(last.id, lambda row: row.leased_by is not None)
+            own = await runs[waits.id].position()
+            assert own is not None and (own.ahead, own.unclaimed) == (2, 1), "the exec server is asked at once"
+            give_up_at = time.monotonic() + WAIT_S
+            while await place(last) != (2, 1):
+                assert time.monotonic() < give_up_at, await place(last)
+                await asyncio.sleep(0.05)
+            (gate,) = (await says(last, "running")).gates
+            assert any("2 calls get one before it (1 of them by jobs" in detail for detail in gate.details)
+            assert await place(claimed[0]) is None, "it has its slot"
+            await server.crash()
+            assert (await says(left[0], "no_exec_server")).gates[0].details

@@ -1,6 +1,7 @@
 """An exec server on real sockets: what is said, who gets in, what a broken or hostile client can do."""
 
 import asyncio
+import contextlib
 import json
 import random
 
@@ -10,8 +11,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rota.errors import SettingsError
+from rota.io import serving
 from rota.io.serving import FRAMES_IN_A_ROW
-from rota.slots.broker import BAD_FRAMES_MAX, Broker, Rules
+from rota.slots.broker import BAD_FRAMES_MAX, Broker
 from rota.slots.io.server import ExecServer, Listen
 from rota.slots.messages import (
     OVERVIEW_ROWS_MAX,
@@ -32,6 +34,7 @@ from rota.slots.messages import (
     Work,
 )
 from rota.slots.progress import Moved
+from rota.slots.rules import Rules
 from tests.integration.exec_servers import WAIT_S, Hands, client_of, exec_server
 
 
@@ -336,13 +339,17 @@ async def test_a_client_that_does_not_read_is_dropped_instead_of_filling_the_mem
         await other.until_clients(1)
 
 
-async def test_a_token_is_asked_of_everyone_but_those_who_look_whether_it_lives() -> None:
+async def test_a_token_is_asked_of_everyone_but_those_who_look_whether_it_lives(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with exec_server(listen=Listen(token="s3cret")) as (server, _):
         for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cre"}):
             with pytest.raises(InvalidStatus) as caught:
                 async with connect(f"ws://127.0.0.1:{server.port}/broker", proxy=None, additional_headers=header):
                     pass
             assert caught.value.response.status_code == 401
+        assert caplog.text.count("a client is refused") == 3
+        assert "completing handshake" not in caplog.text, "an answer is no failure"
         async with client_of(server, additional_headers={"Authorization": "Bearer s3cret"}) as client:
             await client.want()
             await client.expect(Offer)
@@ -351,6 +358,46 @@ async def test_a_token_is_asked_of_everyone_but_those_who_look_whether_it_lives(
             assert (await http.get(f"{server.address}/metrics")).status_code == 401
             with_token = await http.get(f"{server.address}/metrics", headers={"Authorization": "Bearer s3cret"})
             assert "rota_slots_in_use{" in with_token.text
+
+
+@pytest.mark.parametrize("weight", ["%C2%B2", "%D9%A3", "-1", "1e3", "999999", ""])
+async def test_a_weight_that_is_none_is_one(weight: str) -> None:
+    async with exec_server(weight_max=1000) as (server, _):
+        async with connect(f"ws://127.0.0.1:{server.port}/broker?weight={weight}", proxy=None) as websocket:
+            assert b"HELLO" in (await asyncio.wait_for(websocket.recv(decode=False), WAIT_S))
+        await asyncio.sleep(0)
+        assert not any(group.book.weight(1) != 1 for group in server.broker.groups.values())
+
+
+async def test_an_id_with_a_line_break_at_its_end_is_none() -> None:
+    async with exec_server() as (server, _), client_of(server) as client:
+        await client.send('{"type":"WANT","job_id":"a\\n","service":"cut"}')
+        assert (await client.expect(Error)).code == "bad_frame"
+        assert server.broker.in_use == 0
+
+
+@pytest.mark.parametrize("head", [b"", b"GET /healthz HTTP/1.1\r\nHost:", b"GET /broker HTTP/1.1\r\nUpgrade: x\r\n"])
+async def test_who_does_not_say_what_it_wants_is_cut_off(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "HEAD_S_MAX", 0.2)
+    async with exec_server() as (server, _), client_of(server) as client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(head)
+        assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
+        writer.close()
+        # Who has said it stays, however long it is silent.
+        await client.want("j1")
+        assert await client.expect(Offer) == Offer("j1")
+
+
+async def test_a_head_without_an_end_is_cut_off() -> None:
+    async with exec_server() as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nX: " + b"a" * (serving.HEAD_BYTES_MAX + 1))
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
+        writer.close()
+        async with httpx.AsyncClient() as http:
+            assert (await http.get(f"{server.address}/healthz")).text == "alive\n"
 
 
 async def test_a_page_in_a_browser_gets_nowhere() -> None:

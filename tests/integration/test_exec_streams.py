@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import gzip
 import hashlib
 import os
 import re
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from rota.errors import PipeError
+from rota.slots.io import pipes as pipes_module
 from rota.slots.io.pipes import HELD_BYTES_MAX, Pipes
 from tests.integration.exec_bench import PATIENCE_S, SERVICES, bench, pieces, read_all
 
@@ -260,6 +262,69 @@ async def test_a_put_that_breaks_off_is_an_error(body: str) -> None:
         assert status(await ask(pipes, get(sink.path, method="PUT", more="Content-Length: 0\r\n"))) == 404
     finally:
         await pipes.stop()
+
+
+async def answer_to(pipes: Pipes, head: str, body: bytes = b"") -> bytes:
+    """Sends what it is told, and gives all that comes until the other side closes."""
+    async with asyncio.timeout(PATIENCE_S):
+        reader, writer = await asyncio.open_connection(HOST, pipes.port)
+        writer.write(head.encode() + body)
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+
+
+@pytest.mark.parametrize("head", ["", "GET /pipe/x HTTP/1.1\r\nHos"])
+async def test_who_names_no_pipe_is_cut_off_and_who_has_named_one_may_be_slow(
+    head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipes_module, "HEAD_S_MAX", 0.2)
+    pipes = Pipes()
+    await pipes.start()
+    sink = pipes.sink()
+    reader, writer = await asyncio.open_connection(HOST, pipes.port)
+    writer.write(f"PUT {sink.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na".encode())
+    assert await answer_to(pipes, head) == b""
+    writer.write(b"b")
+    assert await read_all(sink) == b"ab"
+    assert await asyncio.wait_for(reader.readline(), PATIENCE_S) == b"HTTP/1.1 204 No Content\r\n"
+    writer.close()
+    await pipes.stop()
+
+
+async def test_bytes_that_say_they_are_packed_are_handed_on_as_they_are() -> None:
+    packed = gzip.compress(bytes(100_000))
+    pipes = Pipes()
+    await pipes.start()
+    sink = pipes.sink()
+    head = get(sink.path, method="PUT", more=f"Content-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n")
+    told, got = await asyncio.gather(answer_to(pipes, head, packed), read_all(sink))
+    assert (status(told), got) == (204, packed)
+    await pipes.stop()
+
+
+async def test_who_asks_before_it_sends_is_told_to_go_on() -> None:
+    pipes = Pipes()
+    await pipes.start()
+    sink = pipes.sink()
+    reader, writer = await asyncio.open_connection(HOST, pipes.port)
+    writer.write(get(sink.path, method="PUT", more="Expect: 100-continue\r\nContent-Length: 5\r\n").encode())
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b"hello")
+    assert await read_all(sink) == b"hello"
+    writer.close()
+    await pipes.stop()
+
+
+async def test_what_strangers_send_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    pipes = Pipes()
+    await pipes.start()
+    long = "a" * 9000
+    for odd in ("\0\1\r\n\r\n", "PUT / HTTP/1.1\r\nContent-Length: -5\r\n\r\n", f"GET /{long} HTTP/1.1\r\n\r\n"):
+        assert status(await answer_to(pipes, odd)) == 400
+    assert caplog.records == []
+    await pipes.stop()
 
 
 async def test_a_pipe_that_nobody_fetches_expires() -> None:

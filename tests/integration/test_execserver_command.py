@@ -167,3 +167,38 @@ def test_over_tls_with_a_token(folder: Path) -> None:
         with urllib.request.urlopen(f"{address}/readyz", context=context, timeout=30) as answer:
             assert answer.status == 200
         assert "s3cret" not in program.out + program.err
+
+
+def test_sighup_reads_the_file_again_and_what_runs_goes_on(folder: Path) -> None:
+    with exec_server(folder) as (program, address):
+        hold = running([*ROTA, "exec", "hold"], folder=folder, name="client",
+                       environ={**PATHS, "ROTA_EXEC_ADDRESSES": address})  # fmt: skip
+        with hold as client:
+            until(lambda: look(address)["waitgroups"]["all"].get("running") == 1, "it runs")
+            text = CONFIG.format(server="drain_s = 0")
+            less = text.replace("processes = 2", "processes = 1").replace("services.cat", "services.copy")
+            (folder / "exec.toml").write_text(less)
+            assert "copy" not in look(address)["services"], "a file that changes is no word to read it"
+            program.signal(signal.SIGHUP)
+            program.says("configuration read again")
+            seen = look(address)
+            assert (seen["waitgroups"]["all"]["processes"], seen["waitgroups"]["all"]["running"]) == (1, 1)
+            assert sorted(seen["services"]) == ["copy", "hold"]
+
+            (folder / "exec.toml").write_text(less.replace("[server]", "[server]\nsped = 1"))
+            program.signal(signal.SIGHUP)
+            assert "server.sped: this is no setting" in program.says("the one before stands")
+            (folder / "exec.toml").write_text(less.replace("[server]", '[server]\nscratch = "elsewhere"'))
+            program.signal(signal.SIGHUP)
+            program.says("server.scratch is not what it was at the start: only a restart can change it")
+            assert sorted(look(address)["services"]) == ["copy", "hold"]
+
+            (folder / "exec.toml").write_text(text)
+            program.signal(signal.SIGHUP)
+            program.says("configuration read again", count=2)
+            done = rota(folder, "exec", "cat", ROTA_EXEC_ADDRESSES=address)
+            assert done.status == 0, done.err
+            assert client.popen.poll() is None, client.err
+            program.signal(signal.SIGTERM)
+            assert program.status() == 0
+            assert "stopping" in client.err or client.status() != 0

@@ -15,7 +15,9 @@ import rota
 from rota.queue.io.store import Store
 from rota.queue.job import JobRow
 from rota.settings import Settings
-from tests.integration.isolation_program import Order, obey
+from rota.slots.messages import Cancel, EndedBy, Receipt, Want
+from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang
+from tests.integration.isolation_program import Order, calls, obey
 
 
 @contextlib.asynccontextmanager
@@ -117,7 +119,7 @@ async def test_an_outcome_comes_through(migrated_dsn: str) -> None:
 
 
 async def test_progress_of_a_child_moves_the_lease(migrated_dsn: str) -> None:
-    async with working(migrated_dsn, lease_s=1.5, heartbeat_s=0.3) as (app, store):
+    async with working(migrated_dsn, lease_s=3, heartbeat_s=0.3) as (app, store):
         job = await app.enqueue("obey", Order("progress"))
         await until(store, job, lambda row: bool(row.progress) and json.loads(row.progress)["fraction"] > 0.1)
         row = await until(store, job, ended)
@@ -164,3 +166,82 @@ def test_a_handler_that_no_child_can_import_is_refused() -> None:
 
     with pytest.raises(rota.SettingsError, match="'local' has isolation='process', but its handler stands inside"):
         _ = app.handlers
+
+
+@contextlib.asynccontextmanager
+async def calling(dsn: str, server: StandIn, **options: object) -> AsyncIterator[tuple[rota.App, Store]]:
+    """An app with the handler `calls` in child processes, an exec server, and a worker."""
+    addresses = f"127.0.0.1:{server.port}"
+    app = rota.App(settings=Settings(dsn=dsn, poll_s=0.1, stop_grace_s=0, exec_addresses=addresses))
+    app.job("calls", isolation="process", exec="cat", retry=rota.Fixed(0.1), max_tries=1, **options)(calls)  # type: ignore[call-overload]
+    worker = app.worker()
+    run = asyncio.create_task(worker.run())
+    try:
+        yield app, await app.store()
+    finally:
+        worker.stop()
+        await asyncio.wait_for(run, 20)
+        await app.stop()
+
+
+async def test_a_child_process_runs_commands_through_its_worker(migrated_dsn: str, tmp_path: Path) -> None:
+    async def refused(_streams: Streams, _args: object) -> Receipt:
+        return Receipt(ended_by=EndedBy.REFUSED, error="There is no argument 'width'.")
+
+    commands = {"cat": cat, "fail": fail, "refused": refused}
+    (tmp_path / "page").write_text("of a file")
+    async with StandIn(commands) as server, calling(migrated_dsn, server) as (app, store):
+        jobs = {
+            do: await app.enqueue("calls", Order(do, str(tmp_path / "page")), priority=3, tenant="acme")
+            for do in ("many", "large", "file", "caught", "refused", "fail")
+        }
+        rows = {do: await until(store, job, ended) for do, job in jobs.items()}
+        results = {do: None if row.result is None else json.loads(row.result) for do, row in rows.items()}
+        assert results["many"] == "a" + "b" * 3000 + "c"
+        assert results["large"] == 3 << 20
+        assert results["file"] == "of a file"
+        assert results["caught"][:2] == [3, "no such codec"]
+        assert (rows["refused"].state, rows["refused"].tries) == ("failed", 1)
+        assert "There is no argument 'width'." in (rows["refused"].last_error or "")
+        assert "fail did not go well" in (rows["fail"].last_error or "")
+        wants = [message for message in server.heard if isinstance(message, Want)]
+        assert {(want.priority, want.tenant) for want in wants} == {(3, "acme")}
+        assert {want.job_id.partition(".")[0] for want in wants} == {str(job.id) for job in jobs.values()}
+
+
+async def test_a_child_process_without_a_slot_sends_its_job_back_and_counts_no_try(migrated_dsn: str) -> None:
+    async with StandIn({"cat": cat}, slots=0) as server, calling(migrated_dsn, server) as (app, store):
+        # No slot is dealt, but the share has its headroom only where there are slots: two are said to be there.
+        server.slots, server.offering = 2, False
+        await server.crash()
+        await server.listen()
+        job = await app.enqueue("calls", Order("no-slot"))
+        row = await until(store, job, lambda row: row.last_error is not None)
+        assert (row.state, row.tries) == ("queued", 0)
+        assert 50 < (row.run_after - row.now).total_seconds() <= 60
+
+
+async def test_a_cancelled_job_in_a_child_process_ends_its_command_and_its_wait(
+    migrated_dsn: str, tmp_path: Path
+) -> None:
+    async with StandIn({"cat": cat, "hang": hang}) as server, calling(migrated_dsn, server) as (app, store):
+        job = await app.enqueue("calls", Order("hang", str(tmp_path / "told")))
+        await server.until(lambda: server.running)
+        assert await app.cancel(job.id) == "leased"
+        row = await until(store, job, ended)
+        assert row.state == "cancelled"
+        assert (tmp_path / "told").read_text() == "told", "the handler was not killed: its wait ended"
+        await server.until(lambda: server.count(Cancel) == 1 and not server.running)
+        # The child goes on with the next job.
+        again = await app.enqueue("calls", Order("many"))
+        assert (await until(store, again, ended)).state == "done"
+
+
+async def test_a_child_that_dies_takes_its_command_along(migrated_dsn: str, tmp_path: Path) -> None:
+    async with StandIn({"cat": cat, "hang": hang}) as server, calling(migrated_dsn, server) as (app, store):
+        job = await app.enqueue("calls", Order("hang", str(tmp_path / "told")))
+        await server.until(lambda: server.running)
+        (child,) = children()
+        child.kill()
+        assert (await until(store, job, ended)).state == "failed"
+        await server.until(lambda: server.count(Cancel) == 1 and not server.running)

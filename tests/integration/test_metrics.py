@@ -28,6 +28,10 @@ async def hello(ctx):
 async def bad(ctx):
     raise ValueError("no")
 
+@app.job()
+async def copy(ctx):
+    await ctx.run("cat", input=b"x" * 5000)
+
 @app.job(lease_s=1.5, heartbeat_s=0.5, max_tries=1)
 def deaf(ctx):
     threading.Event().wait()
@@ -132,3 +136,52 @@ def test_without_a_port_nothing_is_served_and_nothing_counted(folder: Path, migr
         assert "metrics are served" not in program.err
         program.signal(signal.SIGTERM)
         assert program.status() == 0
+
+
+EXEC = """
+[waitgroups.all]
+processes = 1
+[services.cat]
+command = ["cat"]
+waitgroup = "all"
+[services.hold]
+command = ["sleep", "600"]
+waitgroup = "all"
+"""
+
+
+def test_what_a_worker_has_to_do_with_exec_servers(folder: Path, migrated_dsn: str, psql: Psql) -> None:
+    (folder / "exec.toml").write_text(EXEC)
+    told = folder / "address"
+    serve = [*ROTA, "execserver", "--address-file", str(told), "--port"]
+
+    def series(port: int, name: str, *labels: str) -> float | None:
+        return scrape(port).get((f"rota_exec_{name}", *labels))
+
+    with running([*serve, "0"], folder=folder, name="server") as server:
+        until(lambda: told.exists() and told.read_text().endswith("\n"), "its address")
+        address = told.read_text().strip().removeprefix("http://")
+        shown = f"http://{address}"
+        with worker(folder, migrated_dsn, ROTA_EXEC_ADDRESSES=address) as program:
+            port = port_of(program)
+            add(psql, migrated_dsn, "copy", 3)
+            until(lambda: series(port, "offers_total", "taken") == 3, "three calls had a slot")
+            assert series(port, "grant_seconds_count") == 3
+            assert series(port, "offers_total", "surplus") == 0
+            assert series(port, "connections", shown) == 1
+            with running([*ROTA, "exec", "--exec-addresses", address, "hold"], folder=folder, name="holder"):
+                overview = f"http://{address}/overview"
+                until(
+                    lambda: b'"running":1' in urllib.request.urlopen(overview, timeout=30).read(), "the slot is taken"
+                )
+                add(psql, migrated_dsn, "copy")
+                until(lambda: series(port, "calls_parked") == 1, "one waits")
+            until(lambda: series(port, "offers_total", "taken") == 4, "it had its slot")
+            server.signal(signal.SIGTERM)
+            assert server.status() == 0
+            until(lambda: series(port, "connections", shown) == 0, "the connection is gone")
+            with running([*serve, address.rpartition(":")[2]], folder=folder, name="next"):
+                until(lambda: series(port, "reconnects_total", shown) == 1, "it is connected again")
+                assert series(port, "connections", shown) == 1
+            program.signal(signal.SIGTERM)
+            assert program.status() == 0

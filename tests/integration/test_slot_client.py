@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,16 @@ from rota.errors import ExecFailed, ExecLost, ExecRefused, ExecStopped, NoSlot
 from rota.io.commands import run_whole
 from rota.slots.address import Address
 from rota.slots.io.client import ClientOptions, SlotClient
+from rota.slots.io.server import ExecServer
 from rota.slots.messages import Cancel, Decline, EndedBy, Job, Receipt, Unwant, Want
 from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang, say
+from tests.integration.real_exec_server import real_exec_server
 
 COMMANDS = {"cat": cat, "say": say, "fail": fail, "hang": hang}
 
 
 @asynccontextmanager
-async def client_of(*servers: StandIn, **options: Any) -> AsyncIterator[SlotClient]:
+async def client_of(*servers: StandIn | ExecServer, **options: Any) -> AsyncIterator[SlotClient]:
     addresses = tuple(Address("127.0.0.1", server.port) for server in servers)
     client = SlotClient(ClientOptions(addresses, **options))
     client.start()
@@ -59,6 +61,35 @@ async def test_stdin_may_be_anything_that_has_bytes(kind: str, tmp_path: Path) -
     }[kind]  # fmt: skip
     async with StandIn(COMMANDS) as server, client_of(server) as client:
         assert await run(client, "cat", stdin=stdin) == (b"" if kind == "empty" else data)
+
+
+async def test_a_call_that_cannot_be_said_touches_no_other() -> None:
+    async with StandIn(COMMANDS) as server, client_of(server) as client, client.exec(Call("hang")) as other:
+        await other.started()
+        for wrong in (Call("say", ["\ud800"]), Call("say", [float("nan")]), Call("say", priority=2**40)):
+            with pytest.raises(ExecRefused):
+                await run_whole(client, wrong)
+        assert (await run_whole(client, Call("say", ["hello"], tenant="t" * 500))).output == b"hello"
+        assert not other.has_ended
+        assert len(server.connections) == 1
+        other.cancel()
+
+
+async def test_an_input_that_fails_here_says_how(tmp_path: Path) -> None:
+    def failing() -> Iterator[bytes]:
+        yield b"x" * 10_000
+        raise ValueError("of the caller")
+
+    async with real_exec_server() as server, client_of(server) as client:
+        for stdin, words in (
+            (tmp_path / "nothing", "FileNotFoundError"),
+            (failing(), "ValueError: of the caller"),
+            ([b"a", "b"], "TypeError: a chunk is str"),
+        ):
+            with pytest.raises(ExecFailed, match=r"its input could not be read here") as failed:
+                await run_whole(client, Call("cat", stdin=stdin))  # type: ignore[arg-type]
+            assert words in str(failed.value)
+            assert failed.value.__cause__ is not None
 
 
 async def test_text_is_no_stdin() -> None:
@@ -192,7 +223,7 @@ async def test_no_slot_within_the_limit_is_an_error_that_sends_the_job_back() ->
 
 async def test_without_an_exec_server_the_wait_ends_too() -> None:
     client = SlotClient(ClientOptions((Address("127.0.0.1", 9),)))
-    with pytest.raises(NoSlot, match=r"no exec server is connected \(http://127.0.0.1:9\)"):
+    with pytest.raises(NoSlot, match=r"no exec server is connected \(http://127.0.0.1:9"):
         await run(client, "say", wait_s=0.1)
     await client.stop()
 
@@ -216,6 +247,7 @@ async def test_two_offers_race_and_one_is_declined_at_once() -> None:
                 task.cancel()
             await loser.until(lambda: not loser.offers and loser.count(Decline) == 1)
             assert one.count(Job) + two.count(Job) == 1
+            assert client.tally().offers == {"taken": 1, "surplus": 1}
             call.cancel()
 
 
@@ -307,8 +339,10 @@ async def test_the_token_is_sent_and_a_wrong_one_is_said(caplog: pytest.LogCaptu
         async with client_of(server, token="s3cret") as client:
             assert await run(client, "say", "hi") == b"hi"
         async with client_of(server, token="wrong") as client:
-            with pytest.raises(NoSlot):
-                await run(client, "say", "hi", wait_s=0.5)
+            while "exec_token" not in caplog.text:
+                await asyncio.sleep(0.01)
+            with pytest.raises(NoSlot, match="it wants another token"):
+                await run(client, "say", "hi", wait_s=0.1)
         assert "exec_token" in caplog.text
         assert "wrong" not in caplog.text
 

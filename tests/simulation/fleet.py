@@ -8,18 +8,19 @@ how long they take. One seed gives one history.
 import heapq
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
 from rota.slots import demand as demands
 from rota.slots import pool as pools
-from rota.slots.broker import Broker, Rules
+from rota.slots.broker import Broker
 from rota.slots.demand import Demand
-from rota.slots.events import Begin, Close, Connected, Deal, Drain, Dropped, Ended, Kill, Said, Send, Tick
+from rota.slots.events import Begin, Close, Connected, Deal, Drain, Dropped, Ended, Kill, Redeclared, Said, Send, Tick
 from rota.slots.load import Load
 from rota.slots.messages import Done, Error, Hello, Job, Offer, Query, Receipt, Want, Work
 from rota.slots.pool import Pool
+from rota.slots.rules import Rules
 
 NOTICED_S: Final = 20.0
 """How long a half-open link may stay unnoticed: a ping's interval and its timeout."""
@@ -130,6 +131,8 @@ class Server:
         self.alive: dict[str, int] = {}  # the commands with live processes, and which start of theirs
         self.killed: set[str] = set()
         self.up = True
+        self.in_use = 0  # after the last event
+        self.declared = rules  # as it was started
         self._numbers = 0
         self._tick_at: float | None = None
 
@@ -208,6 +211,16 @@ class Server:
             link.cut(noticed_after_s=lambda: self.fleet.random.uniform(0, NOTICED_S if half_open else 0.05))
         self.links.clear()
         self.fleet.gone(self)
+
+    def redeclare(self) -> None:
+        """It is told of other slots, and perhaps of fewer services; after a while of the first again."""
+        random = self.fleet.random
+        services = self.declared.services
+        if random.random() < 0.3:
+            services = {name: services[name] for name in sorted(services)[:1]}
+        slots = random.choice([1, 2, 5])
+        self.happens(Redeclared(replace(self.declared, services=services, waitgroups={"cpu": slots})))
+        self.fleet.time.after(random.uniform(0.5, 30), lambda: self.happens(Redeclared(self.declared)))
 
     def drain(self) -> None:
         """It ends in good order: a while for what runs, then the rest is handed back."""
@@ -423,7 +436,7 @@ class Fleet:
         def back() -> None:
             for servers in self.addresses:
                 if server in servers:
-                    servers[servers.index(server)] = self._server(tuple(server.broker.rules.services))
+                    servers[servers.index(server)] = self._server(tuple(server.declared.services))
 
         self.time.after(self.random.uniform(0.5, 30), back)
 
@@ -441,7 +454,7 @@ class Fleet:
         self.faults += 1
         up = [link for link in self.links if link.up and not link.closed_here and not link.closed_there]
         servers = [server for server in self.servers() if server.up]
-        match self.random.choice(["cut", "half open", "crash", "drain", "withdraw", "slow", "ask"]):
+        match self.random.choice(["cut", "half open", "crash", "drain", "redeclare", "withdraw", "slow", "ask"]):
             case "cut" if up:
                 self.random.choice(up).cut(noticed_after_s=lambda: self.random.uniform(0, 0.1))
             case "half open" if up:
@@ -450,6 +463,8 @@ class Fleet:
                 self.random.choice(servers).crash()
             case "drain" if servers:
                 self.random.choice(servers).drain()
+            case "redeclare" if servers:
+                self.random.choice(servers).redeclare()
             case "withdraw":
                 self.random.choice(self.clients).withdraws()
             case "slow" if up:

@@ -114,6 +114,22 @@ def _free(free: Any) -> Patch:
     return lambda monkeypatch: monkeypatch.setattr(Ledger, "free", property(free))
 
 
+def _forgets_who_waits(broker: Broker, *_args: Any) -> None:
+    for group in broker.groups.values():
+        for want in list(group.book):
+            group.book.remove(want)
+
+
+def _counts_as_before(original: Any, broker: Broker, *args: Any) -> Any:
+    before = {name: group.ledger.processes for name, group in broker.groups.items()}
+    original(broker, *args)
+    for name, processes in before.items():
+        if name in broker.groups and broker.groups[name].ledger.processes < processes:
+            broker.groups[name].ledger.in_use = min(
+                broker.groups[name].ledger.in_use, broker.groups[name].ledger.processes
+            )
+
+
 MUTATIONS: Final = (
     Mutation("S31", "the offers of a dropped connection stay reserved", around(Broker, "_dropped", _keeps_offers)),
     Mutation("S31", "no slot is given back", method(Ledger, "give_back", _kept)),
@@ -126,6 +142,8 @@ MUTATIONS: Final = (
     Mutation("I7", "one slot more than there is", _free(_counts_one_more)),
     Mutation("I7", "the newest want of a client first", around(WantBook, "_deal", _newest_first)),
     Mutation("I7", "the lowest priority first", around(WantBook, "take", _lowest_first)),
+    Mutation("SIGHUP", "who waits is forgotten", _before(Broker, "_redeclared", _forgets_who_waits)),
+    Mutation("SIGHUP", "slots that are gone are free", around(Broker, "_redeclared", _counts_as_before)),
     Mutation("I8", "HELLO over and over", _before(Broker, "_tick", _hello_again)),
     Mutation("seed", "HELLO is not sent again", method(Broker, "_hello_later", _hello_never)),
     Mutation(

@@ -33,13 +33,19 @@ def execserver(
         Path | None, typer.Option("--address-file", help="Where to write its address once it listens.", metavar="FILE")
     ] = None,
 ) -> None:
-    """Run declared commands for others, in slots: SIGTERM lets what runs end, a second one hands it back at once."""
+    """Run declared commands for others, in slots: SIGTERM lets what runs end, a second one hands it back at once.
+
+    SIGHUP reads the file again: other services, waitgroups and limits, and what runs goes on."""
     settings = read_settings()
-    told = _read(config)
-    section = told.server
-    # A token in the environment keeps it out of a file that others may read.
-    section = replace(section, token=section.token or settings.exec_token, port=section.port if port is None else port)
-    told = replace(told, server=section)
+
+    def told_by_file() -> ExecConfig:
+        read = _read(config)
+        section = read.server
+        # A token in the environment keeps it out of a file that others may read.
+        token, own_port = section.token or settings.exec_token, section.port if port is None else port
+        return replace(read, server=replace(section, token=token, port=own_port))
+
+    told = told_by_file()
     log.setup(settings)
 
     def started(server: ExecServer) -> None:
@@ -47,7 +53,7 @@ def execserver(
         if tells is not None:
             tells.write_text(server.address + "\n", encoding="utf-8")
 
-    raise typer.Exit(run(run_exec_server(told, started=started, on_signals=on_signals)))
+    raise typer.Exit(run(run_exec_server(told, started=started, on_signals=on_signals, read_again=told_by_file)))
 
 
 @config_app.command("check", short_help="Say whether settings and an exec server's file are good.")

@@ -1,14 +1,25 @@
-"""`rota slots`: every exec server that can be reached, its slots, who waits for them and what runs in them."""
+"""`rota slots`: every exec server that can be reached, its slots, who waits for them and what runs in them.
+
+With a database also how many jobs need such slots that no worker has claimed: they stand in no line yet.
+"""
 
 import asyncio
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.text import Text
 
+from rota.app import EMBEDDED, App
 from rota.cli.options import Json, read_settings
+from rota.errors import RotaError
 from rota.io import terminal
+from rota.queue.io.store import Store
+from rota.queue.io.watch import Watch
+from rota.queue.job import State
+from rota.queue.standing import unclaimed_of
+from rota.settings import Settings
 from rota.slots.io.from_settings import options_of
 from rota.slots.io.survey import Seen, look_at
 from rota.slots.messages import JobView, Overview
@@ -27,48 +38,81 @@ def slots(
     as_json: Json = False,
 ) -> None:
     """Show exec servers: their slots, who waits for them, and what runs in them."""
-    options = options_of(read_settings(exec_addresses=exec_addresses))
-    found = asyncio.run(look_at(options.addresses, token=options.token, tls=options.tls))
+    settings = read_settings(exec_addresses=exec_addresses)
+    options = options_of(settings)
+
+    async def look() -> tuple[list[Seen], Unclaimed | None]:
+        seen, unclaimed = await asyncio.gather(
+            look_at(options.addresses, token=options.token, tls=options.tls), _unclaimed(settings)
+        )
+        return seen, unclaimed
+
+    found, unclaimed = asyncio.run(look())
     if as_json:
-        terminal.print_json([_plain(seen, job) for seen in found])
+        terminal.print_json([_plain(seen, job, unclaimed) for seen in found])
     else:
-        _show(found, job)
+        _show(found, job, unclaimed)
     if not any(seen.overview for seen in found):
         raise typer.Exit(1)
 
 
-def _plain(seen: Seen, job: str | None) -> dict[str, object]:
+Unclaimed = Callable[[Iterable[str]], int]
+
+
+async def _unclaimed(settings: Settings) -> Unclaimed | None:
+    """What tells how many jobs that need some services nobody has claimed yet; None without a database to ask."""
+    if settings.dsn is None or settings.dsn.startswith(EMBEDDED):
+        return None  # one that is embedded is not started for a look
+    try:
+        async with App(settings=settings) as program:
+            database = await program.database()
+            counts = await Watch(database).counts(ended=False)
+            everybody = [row.facts for row in await Store(database).servers() if row.live]
+    except (RotaError, OSError):
+        return None
+    due = {one.kind: one.due for one in counts if one.state is State.QUEUED}
+    return lambda services: unclaimed_of(services, due, everybody)
+
+
+def _plain(seen: Seen, job: str | None, unclaimed: Unclaimed | None) -> dict[str, object]:
     told: dict[str, object] = {"address": seen.address.shown}
     if seen.error is not None:
         told["error"] = seen.error
     if seen.overview is not None:
         told |= msgspec.to_builtins(seen.overview)
         told["jobs"] = [msgspec.to_builtins(view) for view in _of(seen.overview, job)]
+        if unclaimed is not None:
+            told["unclaimed"] = {name: unclaimed(_services(seen.overview, name)) for name in seen.overview.waitgroups}
     return told
+
+
+def _services(overview: Overview, waitgroup: str) -> list[str]:
+    return sorted(service for service, told in overview.services.items() if told.waitgroup == waitgroup)
 
 
 def _of(overview: Overview, job: str | None) -> list[JobView]:
     return [view for view in overview.jobs if job is None or view.job_id.startswith(job)]
 
 
-def _show(found: list[Seen], job: str | None) -> None:
+def _show(found: list[Seen], job: str | None, unclaimed: Unclaimed | None) -> None:
     rows: list[tuple[str | Text, ...]] = []
     for seen in found:
         if seen.overview is None:
             continue
         name = seen.overview.instance_id[:INSTANCE_SHOWN] + (" (drains)" if seen.overview.draining else "")
         for waitgroup, view in sorted(seen.overview.waitgroups.items()):
-            services = [service for service, told in seen.overview.services.items() if told.waitgroup == waitgroup]
+            services = _services(seen.overview, waitgroup)
             rows.append(
                 (
                     seen.address.shown, name, waitgroup, f"{view.running + view.offered} of {view.processes}",
-                    str(view.waiting), str(seen.overview.clients), ", ".join(sorted(services)),
+                    str(view.waiting), *([] if unclaimed is None else [str(unclaimed(services))]),
+                    str(seen.overview.clients), ", ".join(services),
                 )
             )  # fmt: skip
     if rows:
         terminal.print_table(
-            ("address", "instance", "waitgroup", "taken", "waiting", "clients", "services"), rows,
-            right=("taken", "waiting", "clients"),
+            ("address", "instance", "waitgroup", "taken", "waiting", *(() if unclaimed is None else ("unclaimed",)),
+             "clients", "services"), rows, right=("taken", "waiting", "unclaimed", "clients"),
         )  # fmt: skip
     for seen in found:
         if seen.overview is None:

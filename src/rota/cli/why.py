@@ -1,6 +1,7 @@
 """`rota jobs why`: every gate that holds a job, in words, with what would open it."""
 
 import asyncio
+import contextlib
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from rota.cli.jobs import find
 from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.errors import JobNotFound, SettingsError
 from rota.io import terminal
-from rota.queue.explain import Explanation, explain, plain
+from rota.queue.explain import Explanation, Facts, explain, plain
 from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
 from rota.queue.job import JobRow, Scope, State
@@ -57,8 +58,9 @@ def why(
                 if not found:
                     raise JobNotFound(f"No job holds the key {key!r}: an enqueue with it adds a job.")
             survey = Survey(database, program.settings)
-            said = [(one, row, None if row is None else await _explained(row, watch, survey)) for one, row in found]
-            calls = [await _calls(row, program.settings) for _, row in found]
+            told = [(None, None) if row is None else await _explained(row, watch, survey) for _, row in found]
+            said = [(*one, explanation) for one, (explanation, _) in zip(found, told, strict=True)]
+            calls = [await _calls(facts, program.settings) for _, facts in told]
         if as_json:
             plains = [_plain(*entry) | _plain_calls(its) for entry, its in zip(said, calls, strict=True)]
             terminal.print_json(plains if key is not None else plains[0])
@@ -73,21 +75,21 @@ def why(
     asyncio.run(run())
 
 
-async def _explained(row: JobRow, watch: Watch, survey: Survey) -> Explanation:
+async def _explained(row: JobRow, watch: Watch, survey: Survey) -> tuple[Explanation, Facts | None]:
     """Why a job is where it is: what a worker takes by the database alone, what a runner takes by its gateways too."""
-    if row.place == "worker":
-        return explain(await watch.facts(row))
-    try:
-        job, facts = await survey.facts(row.id)
-    except JobNotFound:
-        return explain(await watch.facts(row))  # it was enqueued for a runner, past any gateway
-    return explain_runner(row, job, facts)
+    if row.place != "worker":
+        # It may have been enqueued for a runner, past any gateway.
+        with contextlib.suppress(JobNotFound):
+            return explain_runner(row, *await survey.facts(row.id)), None
+    facts = await watch.facts(row)
+    return explain(facts), facts
 
 
-async def _calls(row: JobRow | None, settings: Settings) -> list[JobCall]:
-    """What a running job has exec servers do, or waits for there."""
-    if row is None or row.state is not State.LEASED or settings.exec_addresses is None:
+async def _calls(facts: Facts | None, settings: Settings) -> list[JobCall]:
+    """What a running job has exec servers do, or waits for there, where its worker has not told of it yet."""
+    if facts is None or facts.job.state is not State.LEASED or facts.calls or settings.exec_addresses is None:
         return []
+    row = facts.job
     options = options_of(settings)
     return calls_of(str(row.id), await look_at(options.addresses, token=options.token, tls=options.tls))
 

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from rota.errors import SettingsError
 from rota.io.families import Family
-from rota.io.serving import is_loopback
+from rota.io.serving import BoundedHeads, is_loopback
 
 STOP_S: Final = 2
 """How long a scrape that is under way may hold up the end of the server."""
@@ -130,7 +130,7 @@ class MetricsServer:
         self.port = listener.getsockname()[1]
         app = Starlette(routes=[Route("/metrics", self._answer, methods=["GET"])])
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
+            app, http=BoundedHeads, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
             timeout_graceful_shutdown=STOP_S,
         )  # fmt: skip
         self._server = _Quiet(config)

@@ -75,7 +75,7 @@ class Scratch:
         """Takes a folder back: one that is as it was serves again, which costs a quarter; any other is removed."""
         unchanged_ns = self._unchanged.pop(path, None)
         try:
-            found = os.stat(path)
+            found = os.lstat(path)  # it may have put a link in its place, for the next command to be led elsewhere
             changed_ns = found.st_ctime_ns
             if changed_ns == unchanged_ns:  # nothing was made in it, nor done to it: it need not be listed
                 self._spare.append(path)

@@ -7,6 +7,7 @@ nothing that is written is acknowledged.
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any, Final, cast
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame
@@ -28,8 +30,22 @@ STRAIGHT: Final = "rota.straight"
 FRAMES_IN_A_ROW: Final = 64
 """After so many frames of one client others get their turn."""
 BACKLOG: Final = 2048
+HEAD_S_MAX: Final = 10.0
+"""How long a request may take to say what it wants. Who says nothing, or a byte now and then, holds a descriptor."""
+HEAD_BYTES_MAX: Final = 1024 * 1024
+"""How long what it says may be. The older protocol of exec servers has a whole job in its URL, 768 KiB at most."""
 UNACKNOWLEDGED_S: Final = 20.0
 """A peer that acknowledges nothing for so long is given up."""
+
+
+class _Denials(logging.Filter):
+    """uvicorn takes an answer that denies a websocket for one that never came, and calls that an error."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.msg != "ASGI callable returned without completing handshake."
+
+
+_DENIALS: Final = _Denials()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +104,7 @@ class Serving:
         Raises: SettingsError if the address or the certificate cannot be used.
         """
         config = uvicorn.Config(
-            app, http="httptools", loop="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+            app, http=BoundedHeads, loop="none", lifespan="off", log_config=None, access_log=False, server_header=False,
             proxy_headers=False, backlog=BACKLOG, timeout_graceful_shutdown=1, ssl_certfile=self._place.tls_cert,
             ssl_keyfile=self._place.tls_key, **({"ws": QuietWebSocket} | self._options),
         )  # fmt: skip
@@ -96,6 +112,7 @@ class Serving:
             config.load()
         except (OSError, ssl.SSLError) as error:
             raise SettingsError(f"The certificate {self._place.tls_cert} cannot be used: {error}.") from None
+        logging.getLogger("uvicorn.error").addFilter(_DENIALS)
         self._socket = self._bind()
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
@@ -201,6 +218,47 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
+
+
+class BoundedHeads(HttpToolsProtocol):
+    """uvicorn's protocol for HTTP, with bounds for the head of a request: it has none, neither of time nor of size."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_begins()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_ends()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_timer is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self.transport.abort()
+                return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._head_timer is None:
+            self._head_begins()
+
+    def on_headers_complete(self) -> None:
+        self._head_ends()
+        super().on_headers_complete()
+
+    def _head_begins(self) -> None:
+        self._head_bytes = 0
+        self._head_timer = asyncio.get_running_loop().call_later(HEAD_S_MAX, self.transport.abort)
+
+    def _head_ends(self) -> None:
+        timer, self._head_timer = self._head_timer, None
+        if timer is not None:
+            timer.cancel()
 
 
 def is_loopback(host: str) -> bool:

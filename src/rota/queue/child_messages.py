@@ -2,7 +2,8 @@
 
 One frame is a 4-byte big-endian length and a msgpack body. A child runs one job at a time: it says Ready, is told Run,
 says Moved as the job moves and Said for what it logs, and at the end Ended; Until moves its deadline, Stop asks it to
-end the job. Both sides come from the same installation, so there are no versions.
+end the job. It Asks for commands on exec servers, and is Answered (`rota.queue.child_calls`). Both sides come from the
+same installation, so there are no versions.
 """
 
 import struct
@@ -15,11 +16,14 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from rota.commands import OUTPUT_BYTES_MAX
 from rota.ids import JobId
 from rota.lease import Lease
+from rota.queue.child_calls import Answered, Asks
 from rota.queue.job import ClaimedJob, HandlerOutcome, NewJob, Scope
 
-FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+FRAME_BYTES_MAX: Final = OUTPUT_BYTES_MAX + 1024 * 1024
+"""All that `ctx.run_sync` takes of a command's output, and what stands around it."""
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -127,7 +131,7 @@ class Ended(Struct, frozen=True, tag=True):
     batch_id: UUID | None = None
 
 
-Message = Begin | Run | Until | Stop | Waiting | Ready | Moved | Said | Closing | Ended
+Message = Begin | Run | Until | Stop | Waiting | Ready | Moved | Said | Closing | Ended | Asks | Answered
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)
 _OUTCOMES: Final = {outcome.__name__: outcome for outcome in HandlerOutcome.__args__}

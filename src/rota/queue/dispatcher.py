@@ -93,7 +93,7 @@ class Slots:
             return rooms
         self._asked += 1
         first = self._asked % len(bound)
-        left = self._cpus_left - (self._cpus_kept if bound[0][1].lowest is None else 0)
+        left = self._cpus_left - (self.cpus_kept if bound[0][1].lowest is None else 0)
         shares: dict[str, int] = {}
         for number, (name, room) in enumerate(bound[first:] + bound[:first]):
             shares[name] = min(room.free, -(-left // (len(bound) - number)))
@@ -132,7 +132,7 @@ class Slots:
             free = min(free, allowance() - self.running.get(name, 0))
         if not kind.cpu_bound:
             return Room(free) if free > 0 else None
-        general = min(free, self._cpus_left - self._cpus_kept)
+        general = min(free, self._cpus_left - self.cpus_kept)
         if general > 0:
             return Room(general)
         urgent = min(free, self._cpus_left)
@@ -145,7 +145,8 @@ class Slots:
         return self.cpus - sum(self.running.get(name, 0) for name, kind in self.kinds.items() if kind.cpu_bound)
 
     @property
-    def _cpus_kept(self) -> int:
+    def cpus_kept(self) -> int:
+        """Slots for the CPU that only urgent jobs may take."""
         urgent = any(kind.cpu_bound and kind.urgent_priority is not None for kind in self.kinds.values())
         return max(1, self.cpus // 4) if urgent and self.cpus > 1 else 0
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from rota.commands import CallInLine, KindShare, Place
 from rota.queue.checks import PRIORITY_MAX
 from rota.queue.job import JobRow, State
+from rota.queue.standing import NO_FACTS, ServerFacts
 from rota.settings import limit_variable
 
 AHEAD_MAX: Final = 100_000
@@ -36,6 +38,9 @@ class Taker:
         limit: jobs of the kind that it runs at once.
         oldest_id, oldest_s, progress_s, lease_left_s: of the one that runs longest: its id, for how long it runs, when
             it last moved, and when its lease ends if it does not move.
+        facts: what it said last of what holds its jobs back.
+        held: the jobs of all kinds that it runs, by kind, where others take what this kind needs.
+        cpu_jobs: those of them that have its CPU slots, the longest first, at most 5.
     """
 
     holder: str
@@ -46,21 +51,45 @@ class Taker:
     oldest_s: float | None = None
     progress_s: float | None = None
     lease_left_s: float | None = None
+    facts: ServerFacts = NO_FACTS
+    held: Mapping[str, int] = field(default_factory=dict)
+    cpu_jobs: Sequence["RunningJob"] = ()
 
     @property
     def free(self) -> int:
         """Slots that are free, if it takes work at all."""
         return 0 if self.draining else max(0, self.limit - self.running)
 
+    @property
+    def cpus_taken(self) -> int:
+        """Its CPU slots in use."""
+        return sum(count for kind, count in self.held.items() if kind in self.facts.cpu_kinds)
+
+    def cpus_for(self, kind: str, priority: int) -> int:
+        """Its CPU slots that a job may take."""
+        urgent = self.facts.cpu_kinds.get(kind)
+        return self.facts.cpus - (0 if urgent is not None and priority >= urgent else self.facts.cpus_kept)
+
+    def share_of(self, kind: str) -> KindShare | None:
+        """Its share of the slots of exec servers that the kind needs; None if it needs none here."""
+        return None if self.facts.exec is None else self.facts.exec.kinds.get(kind)
+
+    def shared(self, share: KindShare) -> int:
+        """The jobs here that have taken of such a share."""
+        assert self.facts.exec is not None, "a share is of exec servers"
+        pool, kinds = set(share.pool), self.facts.exec.kinds
+        return sum(count for kind, count in self.held.items() if kind in kinds and pool & set(kinds[kind].services))
+
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A running job of the same kind and tenant."""
+    """A running job that has what another one waits for; its kind where that is another."""
 
     job_id: str
     holder: str
     runs_s: float
     progress_s: float
+    kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +141,8 @@ class Facts:
         ahead, ahead_higher: due jobs of its kind before it in line, and those of them with a higher priority.
         ahead_top: the highest priority of these.
         ended, ended_s: jobs of its kind that ended in the last hour, and since when the first of them ran.
+        place: of a queued job that needs a slot of an exec server: where it stands in the line for that.
+        calls: of a running one: its calls of exec servers.
     """
 
     job: JobRow
@@ -126,6 +157,8 @@ class Facts:
     ahead_top: int | None = None
     ended: int = 0
     ended_s: float = 0.0
+    place: Place | None = None
+    calls: Sequence[CallInLine] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +201,7 @@ def explain(facts: Facts) -> Explanation:
     return Explanation(headline(job), [gate])
 
 
-IN_LINE: Final = frozenset({"server_limit", "fleet_limit", "tenant_limit", "rate", "turn"})
+IN_LINE: Final = frozenset({"server_limit", "fleet_limit", "tenant_limit", "rate", "turn", "cpus", "exec_share"})
 """Gates that open by themselves as others end; through any other, no estimate sees."""
 
 
@@ -207,6 +240,8 @@ def _holds(facts: Facts) -> Iterator[Gate]:
         )  # fmt: skip
     elif not any(taker.free for taker in facts.takers):
         yield _servers_full(facts)
+    else:
+        yield from _shared_gates(facts, [taker for taker in facts.takers if taker.free])
     yield from _fleet_gates(facts)
 
 
@@ -278,6 +313,75 @@ def _server_line(taker: Taker) -> str:
     return words
 
 
+def _shared_gates(facts: Facts, takers: Sequence[Taker]) -> Iterator[Gate]:
+    """What several kinds share at servers that have a slot of the kind itself."""
+    job = facts.job
+    if all(job.kind in taker.facts.cpu_kinds for taker in takers) and not any(
+        taker.cpus_taken < taker.cpus_for(job.kind, job.priority) for taker in takers
+    ):
+        yield _cpus_taken(job, takers)
+    shares = [(taker, share) for taker in takers if (share := taker.share_of(job.kind)) is not None]
+    if len(shares) < len(takers):
+        return
+    if not any(taker.facts.exec is not None and taker.facts.exec.connected for taker in takers):
+        yield Gate(
+            "no_exec_server",
+            f"Kind {job.kind} needs exec servers, and no worker that takes it is connected to one.",
+            [f"{taker.holder}   connected to none" for taker in takers],
+            "Start one at an address of the workers' exec_addresses; their logs say why one cannot be reached.",
+        )  # fmt: skip
+    elif not any(share.share for _, share in shares):
+        services = ", ".join(sorted({service for _, share in shares for service in share.services}))
+        yield Gate(
+            "no_service",
+            f"No exec server that a worker is connected to offers what kind {job.kind} needs: {services}.",
+            opens="Declare it in the exec.toml of one, or start one that has it; rota slots shows what there is.",
+        )  # fmt: skip
+    elif not any(taker.shared(share) < share.share for taker, share in shares):
+        yield Gate(
+            "exec_share",
+            f"Every worker that takes kind {job.kind} has claimed its share of the slots of exec servers:",
+            [f"{taker.holder}   {taker.shared(share)} of {share.share}" for taker, share in shares],
+            f"more slots, or another exec server; rota slots shows who has them{_move(facts, '; or ')}",
+        )  # fmt: skip
+
+
+def _cpus_taken(job: JobRow, takers: Sequence[Taker]) -> Gate:
+    details = []
+    for taker in takers:
+        kept = taker.facts.cpus - taker.cpus_for(job.kind, job.priority)
+        kept_words = f", {kept} kept for urgent jobs" if kept else ""
+        details.append(f"{taker.holder}   {taker.cpus_taken} of {taker.facts.cpus} taken{kept_words}")
+        details += [
+            f"  {one.job_id[:SHORT_ID]} of kind {one.kind} runs {duration(one.runs_s)}, "
+            f"last progress {duration(one.progress_s)} ago"
+            for one in taker.cpu_jobs
+        ]
+    return Gate(
+        "cpus", f"Kind {job.kind} has limit=\"cpu\", and every server that takes it has no CPU slot for it:", details,
+        "a slot that is free; or more servers, or machines with more CPUs",
+    )  # fmt: skip
+
+
+def place_words(place: Place) -> str:
+    """A place in the line for slots of exec servers."""
+    if not place.ahead:
+        return "it is the next"
+    noun = "call gets" if place.ahead == 1 else "calls get"
+    unclaimed = f" ({place.unclaimed:,} of them by jobs that no worker has claimed yet)" if place.unclaimed else ""
+    when = ""
+    if place.eta_low_s is not None and place.eta_high_s is not None:
+        when = f"; its turn comes in about {span(place.eta_low_s, place.eta_high_s)}"
+    return f"{place.ahead:,} {noun} one before it{unclaimed}{when}"
+
+
+def _call_words(call: CallInLine) -> str:
+    if call.runs:
+        return f"Its command {call.service} runs; it was asked for {duration(call.for_s)} ago."
+    line = "" if call.place is None else f": {place_words(call.place)}"
+    return f"It waits for a slot for {call.service} since {duration(call.for_s)}{line}."
+
+
 def _fleet_gates(facts: Facts) -> Iterator[Gate]:
     fleet, job = facts.fleet, facts.job
     if fleet.limit is not None and fleet.running >= fleet.limit:
@@ -322,6 +426,13 @@ def _free(facts: Facts) -> Gate:
 
 
 def _line(facts: Facts) -> tuple[str | None, tuple[float, float] | None]:
+    words, starts_in_s = _own_line(facts)
+    if facts.place is not None:
+        words += f" In the line for slots of exec servers: {place_words(facts.place)}."
+    return words, starts_in_s
+
+
+def _own_line(facts: Facts) -> tuple[str, tuple[float, float] | None]:
     if not facts.ahead:
         return "It is the next in line.", None
     more = " or more" if facts.ahead >= AHEAD_MAX else ""
@@ -354,6 +465,7 @@ def _running(facts: Facts) -> Gate:
         f"The lease holds until {job.lease_until:%H:%M:%S} UTC. Without progress the job is stopped within "
         f"{duration(lease_left_s)}, and {_after_that(job)}."
     )
+    details += [_call_words(call) for call in facts.calls]
     if facts.holder_seen_s is None:
         details.append("That process is not among the servers that are known: it may be gone.")
     elif facts.holder_seen_s > 60:

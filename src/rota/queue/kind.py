@@ -115,10 +115,6 @@ class Kind:
                 self.urgent_priority is None or self.cpu_bound,
                 f"has urgent_priority={self.urgent_priority}, which only means something with limit='cpu'",
             ),
-            (
-                not self.exec or self.isolation != "process",
-                "has exec=… and isolation='process', where ctx.exec does not reach; use isolation='thread'",
-            ),
             *self.limits.faults(),
         )
         keeps = {"keep_s": self.keep_s, "keep_failed_s": self.keep_failed_s}

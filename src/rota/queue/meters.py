@@ -6,11 +6,12 @@ up the snapshots of several processes (`add_up`), also of those that have ended,
 Spec: job queue, "What to watch".
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct, field
+
+from rota.tallies import ExecTally, Histogram
 
 WAIT_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 """Bounds of what a job waits after it was due: from the 2 ms of a wake-up to the hour of a queue that is too full."""
@@ -21,36 +22,6 @@ CLAIM_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 KINDS_MAX: Final = 1000
 """Kinds with numbers of their own: a worker has at most a few dozen, but a number may never fill a memory."""
-
-
-class Histogram(Struct):
-    """Counts of values between bounds; the last count is of those beyond the highest."""
-
-    bounds: tuple[float, ...]
-    counts: list[int]
-    total: float = 0.0
-
-    @classmethod
-    def over(cls, bounds: Sequence[float]) -> "Histogram":
-        """An empty one."""
-        return cls(tuple(bounds), [0] * (len(bounds) + 1))
-
-    def observe(self, values: Iterable[float]) -> None:
-        """Counts values, in seconds; a negative one, which a clock can make, counts as 0."""
-        bounds, counts, total = self.bounds, self.counts, 0.0
-        for value in values:
-            if value > 0:
-                counts[bisect_left(bounds, value)] += 1
-                total += value
-            else:
-                counts[0] += 1
-        self.total += total
-
-    def add(self, other: "Histogram") -> None:
-        """Adds the counts of another one with the same bounds."""
-        if self.bounds == other.bounds:
-            self.counts = [one + more for one, more in zip(self.counts, other.counts, strict=True)]
-            self.total += other.total
 
 
 class Meters(Struct):
@@ -67,6 +38,7 @@ class Meters(Struct):
         run: how long its handler took.
         claim: how long the statement took.
         loop_lag_s: how late the event loop was at the last look.
+        exec: what its client of exec servers counted; None: it has none.
     """
 
     failures: dict[str, int] = field(default_factory=dict)
@@ -79,6 +51,7 @@ class Meters(Struct):
     run: dict[str, Histogram] = field(default_factory=dict)
     claim: Histogram = field(default_factory=lambda: Histogram.over(CLAIM_S))
     loop_lag_s: float = 0.0
+    exec: ExecTally | None = None
 
     def waited(self, kind: str, seconds: Iterable[float]) -> None:
         """Notes what jobs of a kind waited, a batch at once."""
@@ -97,6 +70,12 @@ class Meters(Struct):
         _count(self.lease_kills, kind)
         _count(self.stall_kills, how)
         self.fenced += how == "fenced"
+
+    def ended(self) -> None:
+        """Notes that the process is over: what was only true while it lived counts no more."""
+        self.loop_lag_s = 0.0
+        if self.exec is not None:
+            self.exec.ended()
 
     def lost(self, why: str) -> None:
         """Notes a lease that was lost: `taken` by another, or `unwritten` for the lease time."""
@@ -122,6 +101,9 @@ def add_up(snapshots: Iterable[Meters]) -> Meters:
         total.fenced += one.fenced
         total.overlap_s += one.overlap_s
         total.loop_lag_s = max(total.loop_lag_s, one.loop_lag_s)
+        if one.exec is not None:
+            total.exec = total.exec or ExecTally()
+            total.exec.add(one.exec)
     return total
 
 

@@ -55,6 +55,7 @@ from rota.queue.reference_fleet import ReferenceFleet
 from rota.queue.reference_history import History
 from rota.queue.reference_limits import Starts, by_turns
 from rota.queue.retention import Keep, Pruned, Rule
+from rota.queue.standing import UNCLAIMED_MAX
 
 CANCEL_GRACE_S: Final = 30.0
 DELAY_S_MAX: Final = 3_155_760_000.0
@@ -680,6 +681,21 @@ class Reference(ReferenceFleet):
             if lowest <= row.id <= (highest or lowest)
         ]
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
+
+    def unclaimed(self, job_id: JobId, *, kinds: Sequence[str], now: datetime | None = None) -> int:
+        """How many due jobs of these kinds that no worker has claimed go before this one."""
+        at, job = self._at(now), self._open.get(job_id)
+        if job is None:
+            return 0
+        due = [row for row in self._queued() if row.place == "worker" and row.kind in kinds and row.run_after <= at]
+        before = [
+            row
+            for row in due
+            if row.priority > job.priority
+            or (job.state is State.QUEUED and row.priority == job.priority
+                and (row.run_after, row.id) < (job.run_after, job.id))
+        ]  # fmt: skip
+        return min(len(before), UNCLAIMED_MAX)
 
     def retry(self, job_id: JobId, *, now: datetime | None = None) -> Retried:
         """Puts an ended job back into the queue, or makes a queued one due now. Raises: JobNotFound."""

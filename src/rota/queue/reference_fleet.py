@@ -15,6 +15,7 @@ from rota.queue.job import Enqueued, JobRow, NewJob, State, open_key
 from rota.queue.pause import Pause, PauseScope
 from rota.queue.periodic import Mark, PassRow, Put, key_of, next_runs
 from rota.queue.server import LIVE_S, STALE_S, OrphanKind, Server, ServerRow
+from rota.queue.standing import NO_FACTS, ServerFacts
 
 
 class ReferenceFleet(ABC):
@@ -46,6 +47,7 @@ class ReferenceFleet(ABC):
         *,
         running: Mapping[str, int],
         draining: bool = False,
+        facts: ServerFacts = NO_FACTS,
         stale_s: float = STALE_S,
         now: datetime | None = None,
     ) -> None:
@@ -56,7 +58,7 @@ class ReferenceFleet(ABC):
             known = ServerRow(**_shallow(server), running={}, draining=False, started_at=at, seen_at=at, live=True)
         kept = [row for row in self._servers.values() if row.seen_at >= at - timedelta(seconds=stale_s)]
         self._servers = {row.holder: row for row in kept}
-        self._servers[server.holder] = replace(known, running=dict(running), draining=draining, seen_at=at)
+        self._servers[server.holder] = replace(known, running=dict(running), draining=draining, facts=facts, seen_at=at)
 
     def leave(self, holder: Holder) -> None:
         """Takes back what `serve` said."""

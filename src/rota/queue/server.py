@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from rota.ids import Holder
 from rota.queue.periodic import Declared
+from rota.queue.standing import ServerFacts
 
 SEEN_EVERY_S: Final = 15.0
 """How often a worker says that it lives: as often as that it waits for work."""
@@ -49,13 +50,15 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class ServerRow(Server):
-    """A worker process as people see it. `live`: it was there in the last LIVE_S seconds."""
+    """A worker process as people see it. `live`: it was there in the last LIVE_S seconds. `facts`: what it said last of
+    what holds its jobs back."""
 
     running: Mapping[str, int]
     draining: bool
     started_at: datetime
     seen_at: datetime
     live: bool
+    facts: ServerFacts = field(default_factory=ServerFacts, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from rota.runners.messages import PAYLOAD_BYTES_MAX, Count, JobType, JsonObject,
 
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 Url = Annotated[str, Meta(min_length=1, max_length=16_384)]
-Digest = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}$")]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}$(?!\n)")]
 """SHA-256 in hexadecimal; read in either case, written in lower case."""
 InlineBytes = Annotated[int, Meta(ge=0, le=PAYLOAD_BYTES_MAX)]
 Argv = Annotated[tuple[Annotated[str, Meta(max_length=100_000)], ...], Meta(max_length=10_000)]

@@ -87,6 +87,15 @@ def room(
     )
 
 
+def pool_of(services: Sequence[str], instances: Sequence[Instance]) -> tuple[str, ...]:
+    """These services, and all that draw from slots from which one of them draws, somewhere."""
+    pools = set[tuple[str, str]]().union(*(_pools(service, instances) for service in services))
+    found = set(services)
+    for instance in instances:
+        found |= {name for name, group in instance.services.items() if (instance.instance_id, group) in pools}
+    return tuple(sorted(found))
+
+
 def _held(
     service: str, services: Mapping[str, Sequence[str]], running: Mapping[str, int], instances: Sequence[Instance]
 ) -> int:

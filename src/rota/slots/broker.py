@@ -8,10 +8,9 @@ soon as they are dead. Nothing is said while nothing happens (I8).
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from rota.slots import messages, view
 from rota.slots.calls import Call, Client, Group
@@ -28,6 +27,7 @@ from rota.slots.events import (
     Garbled,
     Kill,
     Moved,
+    Redeclared,
     Said,
     Send,
     Tick,
@@ -35,49 +35,16 @@ from rota.slots.events import (
 from rota.slots.ledger import Ledger
 from rota.slots.load import Load, Reserve
 from rota.slots.messages import EndedBy, ErrorCode, Receipt, ServerMessage
+from rota.slots.place import replay
+from rota.slots.rules import Rules
 from rota.slots.wantbook import WantBook
 
-OFFER_TIMEOUT_S: Final = 5.0
-"""How long an offer waits for its answer: many round trips of a slow link, and short beside most commands."""
-WANTS_MAX: Final = 50_000
-"""Calls of one connection at once, so that no client can fill the memory."""
 BAD_FRAMES_MAX: Final = 16
 """After so many frames that are no good a connection is closed: it is a broken client, or a hostile one."""
 HELLO_EVERY_S: Final = 0.5
 """A HELLO that only tells the number of clients waits so long for others: a thousand clients that come at once would
 else make a million frames."""
 POLICY_VIOLATION: Final = 1008  # the code that websockets have for it
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What an exec server is told.
-
-    Attributes:
-        instance_id: of this start of this exec server.
-        services: each service's waitgroup.
-        waitgroups: each waitgroup's processes, 1 or more.
-        offer_timeout_s: how long an offer waits for its answer.
-        wants_max: calls of one connection at once.
-        fair_by: who takes turns: connections, or tenants (a want without a tenant counts to its connection).
-        weights: of tenants, 1 to 1,000, where tenants take turns.
-        weight_max: the most that a connection may ask for, where connections take turns; 1: all are alike.
-        floor: one grant in this many goes to the priority that has waited longest; None: priority is strict.
-        fast_reserve: whether slots are kept for quick services.
-        frame_bytes_max: what this exec server takes in one frame.
-    """
-
-    instance_id: str
-    services: Mapping[str, str]
-    waitgroups: Mapping[str, int]
-    offer_timeout_s: float = OFFER_TIMEOUT_S
-    wants_max: int = WANTS_MAX
-    fair_by: Literal["connection", "tenant"] = "connection"
-    weights: Mapping[str, int] = field(default_factory=dict)
-    weight_max: int = 1
-    floor: int | None = None
-    fast_reserve: bool = True
-    frame_bytes_max: int = messages.FRAME_BYTES_MAX
 
 
 class Broker:
@@ -94,16 +61,9 @@ class Broker:
         self.draining = False
         self.clients: dict[int, Client] = {}
         self.groups: dict[str, Group] = {}
-        for name, processes in rules.waitgroups.items():
-            services = frozenset(service for service, group in rules.services.items() if group == name)
-            self.groups[name] = Group(
-                WantBook(floor=rules.floor),
-                Ledger(processes),
-                Reserve(services, processes, None if rules.fast_reserve else 0),
-            )
-            for tenant, weight in rules.weights.items():
-                self.groups[name].book.weigh(tenant, weight)
-        self._group_of = {service: self.groups[group] for service, group in rules.services.items()}
+        self._group_of: dict[str, Group] = {}
+        self._edition = 0  # of what HELLO says of services and waitgroups
+        self._declare()
         self._running: dict[str, Call] = {}
         self._offers: deque[tuple[float, Call]] = deque()  # by the time at which they are over
         self._hello_at: float | None = None
@@ -114,6 +74,7 @@ class Broker:
             {
                 Connected: self._connected, Said: self._said, Garbled: self._garbled, Dropped: self._dropped,
                 Ended: self._ended, Moved: self._moved, Tick: self._tick, Drain: self._drain,
+                Redeclared: self._redeclared,
             }
         )  # fmt: skip
         self._answers: Mapping[type, Callable[[Client, Any, float], None]] = MappingProxyType(
@@ -165,14 +126,70 @@ class Broker:
             self.draining, self.rules.frame_bytes_max,
         )  # fmt: skip
 
+    # What it is told
+
+    def _declare(self) -> None:
+        """Makes the waitgroups as the rules say. Those that are there keep what is in use; their books begin anew."""
+        rules, gone = self.rules, self.groups.keys() - self.rules.waitgroups.keys()
+        for name, processes in rules.waitgroups.items():
+            services = frozenset(service for service, group in rules.services.items() if group == name)
+            reserve = Reserve(services, processes, None if rules.fast_reserve else 0)
+            group = self.groups.get(name)
+            if group is None:
+                group = self.groups[name] = Group(name, WantBook(), Ledger(processes), reserve)
+            group.book, group.ledger.processes, group.reserve = WantBook(floor=rules.floor), processes, reserve
+            for tenant, weight in rules.weights.items():
+                group.book.weigh(tenant, weight)
+            for client in self.clients.values():
+                self._weigh(client, group)
+        for name in sorted(gone):
+            self.groups[name].book, self.groups[name].ledger.processes = WantBook(), 0
+            self._forget_empty(self.groups[name])
+        self._group_of = {service: self.groups[group] for service, group in rules.services.items()}
+
+    def _redeclared(self, event: Redeclared, now: float) -> None:
+        """Wants are parked again in the order in which they would have been dealt slots; nobody else loses a thing."""
+        waiting = [want for group in self.groups.values() for want in replay(group.book)]
+        before, self.rules = self.rules, event.rules
+        self._declare()
+        lost = []
+        for call in waiting:
+            assert isinstance(call, Call), "what waits is a call"
+            group = self._group_of.get(call.service)
+            if group is None:
+                lost.append(call)
+                continue
+            call.turn, call.group, call.party = None, group, self._party(call.client, call.tenant)
+            group.book.park(call)
+        if (before.services, before.waitgroups) != (self.rules.services, self.rules.waitgroups):
+            self._edition += 1
+            self._hello_at = now
+            self._tick(Tick(), now)  # first: who knows what is offered asks elsewhere at once
+        for call in lost:
+            del call.client.calls[call.job_id]
+            call.state = "over"
+            self._refuse_service(call.client, call.service, call.job_id)
+        for group in list(self.groups.values()):
+            self._grant(group, now)
+
+    def _party(self, client: Client, tenant: str | None) -> Hashable:
+        return tenant if tenant is not None and self.rules.fair_by == "tenant" else client.number
+
+    def _weigh(self, client: Client, group: Group) -> None:
+        weight = min(client.weight, self.rules.weight_max)
+        if weight > 1:
+            group.book.weigh(client.number, weight)
+
+    def _forget_empty(self, group: Group) -> None:
+        if not group.ledger.processes and not group.ledger.in_use:
+            self.groups.pop(group.name, None)
+
     # What happens
 
     def _connected(self, event: Connected, now: float) -> None:
-        client = self.clients[event.client] = Client(event.client, event.counts)
-        weight = min(event.weight, self.rules.weight_max)
-        if weight > 1:
-            for group in self.groups.values():
-                group.book.weigh(client.number, weight)
+        client = self.clients[event.client] = Client(event.client, event.counts, weight=event.weight)
+        for group in self.groups.values():
+            self._weigh(client, group)
         self._clients_count += client.counts
         self._greet(client, self.hello())
         self._hello_later(client, now)
@@ -182,11 +199,17 @@ class Broker:
         if client is not None:
             self._answers[type(event.message)](client, event.message, now)
 
-    def _garbled(self, event: Garbled, _now: float) -> None:
+    def _garbled(self, event: Garbled, now: float) -> None:
         client = self.clients.get(event.client)
         if client is None:
             return
         self._send(client, event.error)
+        call = client.calls.get(event.error.job_id or "")
+        if call is not None and call.state == "offered":
+            # Most likely its JOB, which will not come any better: the slot need not wait for the offer to time out.
+            del client.calls[call.job_id]
+            self._end_offer(call)
+            self._grant(call.group, now)
         client.bad_frames += 1
         if client.bad_frames == BAD_FRAMES_MAX:
             self._out.append(Close(client.number, POLICY_VIOLATION, f"{BAD_FRAMES_MAX} frames that are no good"))
@@ -220,6 +243,7 @@ class Broker:
         receipt = event.receipt
         self.load.observe(call.service, receipt.ended_by, receipt.duration_s)
         call.group.ledger.give_back(call.service)
+        self._forget_empty(call.group)
         if not call.client.gone:
             del call.client.calls[call.job_id]
             self._send(call.client, messages.Done(call.job_id, receipt))
@@ -235,7 +259,7 @@ class Broker:
             self._hello_at = None
             hello = self.hello()
             for client in self.clients.values():
-                if client.told != (hello.clients, hello.draining):
+                if client.told != (hello.clients, hello.draining, self._edition):
                     self._greet(client, hello)
         while self._offers and self._offers[0][0] <= now:
             _, call = self._offers.popleft()
@@ -262,10 +286,7 @@ class Broker:
         job_id = want.job_id
         group = self._group_of.get(want.service)
         if group is None:
-            known = ", ".join(sorted(self.rules.services)[:20]) or "none"
-            self._refuse(
-                client, ErrorCode.UNKNOWN_SERVICE, job_id, f"There is no service {want.service} here, only: {known}."
-            )
+            self._refuse_service(client, want.service, job_id)
             return
         if job_id in client.calls:
             self._refuse(
@@ -282,10 +303,7 @@ class Broker:
         if self.draining:
             self._refuse(client, ErrorCode.DRAINING, job_id, "This exec server is draining: it deals no more slots.")
             return
-        party: Hashable = client.number
-        if want.tenant is not None and self.rules.fair_by == "tenant":
-            party = want.tenant
-        call = client.calls[job_id] = Call(client, want, group, party, now)
+        call = client.calls[job_id] = Call(client, want, group, self._party(client, want.tenant), now)
         if not group.book and group.ledger.free and want.service not in self._closed(group):
             self._offer(call, now)  # the only want there is: the book would give it back at once
             return
@@ -386,16 +404,23 @@ class Broker:
     def _end_offer(self, call: Call) -> None:
         call.state = "over"  # whoever ends an offer forgets the call
         call.group.ledger.give_back(call.service)
+        self._forget_empty(call.group)
 
     def _send(self, client: Client, message: ServerMessage) -> None:
         self._out.append(Send(client.number, message))
 
     def _greet(self, client: Client, hello: messages.Hello) -> None:
-        client.told = (hello.clients, hello.draining)
+        client.told = (hello.clients, hello.draining, self._edition)
         self._send(client, hello)
 
     def _refuse(self, client: Client, code: ErrorCode, job_id: str, message: str) -> None:
         self._send(client, messages.Error(code, message, job_id))
+
+    def _refuse_service(self, client: Client, service: str, job_id: str) -> None:
+        known = ", ".join(sorted(self.rules.services)[:20]) or "none"
+        self._refuse(
+            client, ErrorCode.UNKNOWN_SERVICE, job_id, f"There is no service {service} here, only: {known}."
+        )  # fmt: skip
 
     def _hello_later(self, changed: Client, now: float) -> None:
         if changed.counts and self._hello_at is None and self.clients:

@@ -36,14 +36,17 @@ class Client:
     counts: bool = True
     calls: dict[str, Call] = field(default_factory=dict)
     bad_frames: int = 0
-    told: tuple[int, bool] = (0, False)  # clients and draining, as its newest HELLO says
+    weight: int = 1  # that it asks for
+    told: tuple[int, bool, int] = (0, False, 0)  # clients, draining and edition, as its newest HELLO says
     gone: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """One waitgroup: who waits, and what is in use."""
+    """One waitgroup: who waits, and what is in use. One that is declared no more has no slots, and goes with the last
+    of its commands."""
 
+    name: str
     book: WantBook
     ledger: Ledger
     reserve: Reserve

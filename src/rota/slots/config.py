@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
+from rota import settings
 from rota.errors import SettingsError
 from rota.slots.service import DEFAULT_WAITGROUP, Limits, Service, Waitgroup
 from rota.slots.template import NAME, REST, SCRATCH, ArgumentType, Template, Word, argument_type, parse_word
@@ -152,7 +153,7 @@ def _server(table: _Table) -> ServerSection:
     section = ServerSection(
         host=host,
         port=port,
-        token=table.take("token", _text, None),
+        token=table.take("token", settings.token, None),
         tls_cert=table.take("tls_cert", _text, None),
         tls_key=table.take("tls_key", _text, None),
         scratch=table.take("scratch", _text, None),
@@ -343,6 +344,6 @@ def _bytes(low: int) -> Callable[[Any], int]:
 
 def _address(value: Any) -> tuple[str, int]:
     host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+    if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
         raise ValueError("give an address and a port, as '127.0.0.1:8750'")
     return host.strip("[]"), int(port)

@@ -9,6 +9,7 @@ An address that is polled in the older way looks like a connection that may offe
 Spec: slot broker, "The slot broker", "Heterogeneous fleets" and "Failure matrix".
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, assert_never
@@ -26,6 +27,8 @@ from rota.slots.messages import (
 
 NOT_RUN: Final = frozenset({ErrorCode.NO_OFFER, ErrorCode.OFFER_EXPIRED})
 """Refusals of a JOB after which the want may simply be parked again: the slot went to somebody else."""
+ASIDE: Final = frozenset({ErrorCode.RUNNING, ErrorCode.UNKNOWN_JOB, ErrorCode.DUPLICATE_WANT})
+"""Refusals that are no answer to a JOB."""
 PASSING: Final = NOT_RUN | {ErrorCode.UNKNOWN_JOB, ErrorCode.DUPLICATE_WANT}
 """Refusals that crossed with something else and say nothing new of a want that waits."""
 
@@ -265,6 +268,10 @@ class Demand:
             case _:
                 assert_never(event)
 
+    def __len__(self) -> int:
+        """How many wants there are, those that have a slot among them."""
+        return len(self._entries)
+
     def waiting_since(self, address: int) -> float | None:
         """Since when the oldest want has waited that another connection to this address might serve.
 
@@ -278,6 +285,12 @@ class Demand:
     def waiting(self) -> list[str]:
         """The wants that have no slot yet, oldest first."""
         return [job_id for job_id, entry in self._entries.items() if entry.placed is None]
+
+    def parked(self) -> dict[tuple[str, int], int]:
+        """How many wants have no slot yet, by service and priority."""
+        return Counter(
+            (entry.want.service, entry.want.priority) for entry in self._entries.values() if entry.placed is None
+        )
 
     @property
     def due_at(self) -> float | None:
@@ -367,11 +380,16 @@ class Demand:
             if event.code in NOT_RUN:
                 entry.placed = None
                 return [Return(event.job_id), *self._park(entry)]
-            if event.code == ErrorCode.RUNNING:
-                # Something else that was said of it came too late; it goes on.
+            if event.code in ASIDE:
+                # Something else that was said or asked of it came too late; it goes on.
                 return []
             del self._entries[event.job_id]
             return [Refuse(event.job_id, event.code, event.message)]
+        if event.code == ErrorCode.BAD_FRAME and event.connection in entry.parked:
+            # It cannot be said to this exec server, and waiting makes it no better.
+            entry.parked.discard(event.connection)
+            del self._entries[event.job_id]
+            return [*self._unpark(entry, set(entry.parked)), Refuse(event.job_id, event.code, event.message)]
         if event.connection not in entry.parked or event.code in PASSING:
             return []
         # It is not parked there, and goes on waiting elsewhere; if there is nowhere, its time runs out.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rota.slots import messages
 from rota.slots.messages import Receipt, ServerMessage, Work
+from rota.slots.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,14 @@ class Drain:
     """Deal no more slots; what runs may end."""
 
 
-Event = Connected | Said | Garbled | Dropped | Ended | Moved | Tick | Drain
+@dataclass(frozen=True, slots=True)
+class Redeclared:
+    """The exec server is told something else. What runs goes on, also where it has no slot any more."""
+
+    rules: Rules
+
+
+Event = Connected | Said | Garbled | Dropped | Ended | Moved | Tick | Drain | Redeclared
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,16 @@ FRAME_BYTES_MAX: Final = 1024 * 1024
 
 
 class Run(Struct, frozen=True, tag=True):
-    """Start this command: with the three descriptors that come along, or, without any, with outputs of the keeper."""
+    """Start this command: with the three descriptors that come along, or, without any, with outputs of the keeper.
+
+    `data_bytes_max`: what each of its processes may have for itself, by the system's own limit; 0: no such limit.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str]
     folder: str
     descriptors: int = 0  # how many come along: fewer arrive where the keeper has too many open
+    data_bytes_max: int = 0
 
 
 class Stop(Struct, frozen=True, tag=True):

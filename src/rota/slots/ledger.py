@@ -1,7 +1,8 @@
 """The slots of one waitgroup: how many are in use, and by which services. Pure.
 
 A slot is in use from the moment it is reserved for an offer until the offer is over or the command's processes are
-dead. It never counts more slots than there are, and never gives back one that was not taken.
+dead. It never counts more slots than there are, and never gives back one that was not taken. Where the waitgroup is
+made smaller while commands run, more may be in use than there are, until enough of them have ended.
 """
 
 
@@ -19,7 +20,7 @@ class Ledger:
     @property
     def free(self) -> int:
         """Slots that nobody has."""
-        return self.processes - self.in_use
+        return max(0, self.processes - self.in_use)
 
     def take(self, service: str) -> None:
         """One slot is reserved."""

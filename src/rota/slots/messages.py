@@ -25,13 +25,14 @@ STDOUT_PREFIX_BYTES_MAX: Final = 4000
 OVERVIEW_ROWS_MAX: Final = 200
 """How many wants, and how many running commands, an OVERVIEW lists."""
 
-Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._:-]{0,99}$")]
+Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._:-]{0,99}$(?!\n)")]
 """Of one exec call: unguessable, chosen by the client, the same on every exec server it is parked at."""
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
 Subject = Annotated[str, Meta(min_length=1, max_length=200)]
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
-Priority = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+PRIORITY_MAX: Final = 2**31 - 1
+Priority = Annotated[int, Meta(ge=-PRIORITY_MAX - 1, le=PRIORITY_MAX)]
 Value = str | int | float | bool
 """A value for a template; on its way to a command it becomes text."""
 

@@ -69,7 +69,8 @@ def eta(
 
 
 def _when(before: int, slots: int, left_s: list[float], each_s: float) -> float:
-    free_at = [*sorted(left_s)[:slots], *[0.0] * (slots - len(left_s))]
+    # Where a waitgroup was made smaller, those that end first free nothing.
+    free_at = [*sorted(left_s)[max(0, len(left_s) - slots) :], *[0.0] * (slots - len(left_s))]
     heapify(free_at)
     steps = min(before, STEPS_MAX)
     for _ in range(steps):

@@ -16,6 +16,9 @@ TIMEOUT_S: Final = 3600.0
 STALL_S: Final = 600.0
 STDOUT_BYTES_MAX: Final = 64 * 1024**3
 GRACE_S: Final = 5.0
+DATA_ROOM_BYTES: Final = 512 * 1024**2
+"""How far above the ceiling the system's own limit on each process is, at least: memory that is set aside and never
+touched counts there, such as the stacks of 64 threads, and no command should fail for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,13 @@ class Limits:
     memory_bytes_max: int | None = None
     stdout_bytes_max: int = STDOUT_BYTES_MAX
     grace_s: float = GRACE_S
+
+    @property
+    def data_bytes_max(self) -> int:
+        """What the system itself lets each process of a command have, so that none gets far beyond the ceiling before
+        anybody looks; 0: no such limit."""
+        ceiling = self.memory_bytes_max
+        return 0 if ceiling is None else ceiling + max(ceiling, DATA_ROOM_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

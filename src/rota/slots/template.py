@@ -28,7 +28,7 @@ TEXT_LENGTH_MAX: Final = 1000
 """Characters of a `text` or `path` whose declaration names no other bound."""
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _BOUNDS: Final = re.compile(r"(-?\d+(?:\.\d+)?)?\.\.(-?\d+(?:\.\d+)?)?")
 
 KINDS: Final = "int, number, word, choice, text, path, argument"

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rota.commands import Args, Call, Place, Receipt, Stdin
+from rota.commands import Args, Call, Place, Receipt, Standing, Stdin
 from rota.slots.io.exec_run import error_of
 from rota.slots.messages import EndedBy
 from rota.slots.messages import Receipt as Report
+from rota.tallies import ExecTally
 
 ROOM: Final = 1000
 """Slots that there seem to be: none is ever short."""
@@ -114,6 +115,14 @@ class Answers:
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Nothing ever changes."""
+
+    def standing(self, services: Mapping[str, Sequence[str]]) -> Standing:
+        """Nothing waits."""
+        return Standing()
+
+    def tally(self) -> ExecTally:
+        """Nothing is counted."""
+        return ExecTally()
 
     async def stop(self) -> None:
         """There is nothing to close."""

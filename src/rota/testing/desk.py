@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec import structs
 
+from rota.commands import Place
 from rota.errors import ResultTimeout
 from rota.ids import BatchId, JobId
 from rota.queue.io.desk import Asked
@@ -42,6 +43,10 @@ class MemoryDesk:
     async def asked(self) -> Asked:
         """It answers itself."""
         return self
+
+    async def position(self, job_id: JobId) -> Place | None:
+        """Nothing waits for a slot in memory: calls are answered at once."""
+        return None
 
     async def result(self, job_id: JobId, *, timeout_s: float | None) -> Any:
         """The result of a job that has ended; one that has not will not end while somebody waits."""

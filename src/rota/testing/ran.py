@@ -11,20 +11,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
-from rota.commands import Commands
+from rota.commands import Call as ExecCall
+from rota.commands import Commands, Completed
 from rota.errors import PayloadError, SettingsError
 from rota.ids import BatchId
+from rota.io.commands import run_whole
 from rota.lease import Loss
 from rota.queue import dispatcher
+from rota.queue.child_calls import asks, call_of
 from rota.queue.handler import Handler
 from rota.queue.io.context import NO_SESSIONS_IN_A_CHILD, NOT_IN_A_CHILD, ONLY_IN_A_THREAD, Context, Yielded
 from rota.queue.job import ClaimedJob, Finish, HandlerOutcome, NewJob, Outcome, Release, State, Yield
 from rota.queue.kind import Kind
 from rota.sessions import Sessions
 
-T = TypeVar("T")
 Call = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
 """How the coroutine of an async handler is run."""
 
@@ -161,13 +163,15 @@ class Seat:
             raise SettingsError(NO_SESSIONS_IN_A_CHILD)
         return self.opens()
 
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine beside the handler, which may stand in an event loop."""
+    def run_call(self, call: ExecCall) -> Completed:
+        """Runs a command whole beside the handler, which may stand in an event loop."""
         if self.handler.is_async:
-            work.close()
             raise SettingsError(ONLY_IN_A_THREAD)
+        if self.kind.isolation == "process":
+            # As it would come to the worker: what cannot be handed over is refused here too.
+            call = call_of(asks(1, call), name=call.name or "", moved=call.moved)
         with ThreadPoolExecutor(1) as beside:
-            return beside.submit(asyncio.run, work).result()
+            return beside.submit(asyncio.run, run_whole(self.answers, call)).result()
 
 
 async def run_handler(

@@ -34,6 +34,19 @@ async def test_what_dead_processes_left_is_removed_and_what_live_ones_use_is_not
     assert (tmp_path / "runner-live" / "1").is_dir()
 
 
+async def test_a_link_in_the_place_of_a_folder_never_serves_the_next(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path / "scratch")
+    (tmp_path / "elsewhere").mkdir(0o700)
+    first = scratch.take()
+    os.rmdir(first)
+    Path(first).symlink_to(tmp_path / "elsewhere")
+    scratch.give_back(first)
+    assert os.path.realpath(scratch.take()).startswith(str(tmp_path / "scratch"))
+    await scratch.close()
+    assert (tmp_path / "elsewhere").is_dir()
+    assert not list((tmp_path / "scratch").iterdir())
+
+
 async def test_a_folder_that_cannot_be_removed_is_told_and_the_next_is_fresh(tmp_path: Path) -> None:
     """S61: the removal is made to fail by a name that is no folder any more when it comes to it."""
     left: list[str] = []

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from rota.commands import CallInLine, KindShare, Place, Standing
 from rota.ids import JobId
 from rota.queue.explain import (
     AHEAD_MAX,
@@ -23,6 +24,7 @@ from rota.queue.explain import (
     span,
 )
 from rota.queue.job import JobRow, State
+from rota.queue.standing import ServerFacts
 
 NOW = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
 ID = JobId(UUID("0197c0de-0000-7000-8000-000000000001"))
@@ -278,3 +280,77 @@ def test_it_is_json_too() -> None:
     said = plain(explained(takers=[FULL], ahead=1, ended=10, ended_s=10))
     assert said["starts_in_s"] == pytest.approx((0.75, 1.25))
     assert isinstance(said["gates"], list) and said["gates"][0]["code"] == "server_limit"
+
+
+# What several kinds share
+
+
+SHARE = KindShare(("cut",), ("cut", "mix"), 3)
+NEEDS = Standing(1, {"thumbnail": SHARE, "film": KindShare(("mix",), ("cut", "mix"), 3)})
+
+
+def needing(standing: Standing = NEEDS, holder: str = "web-1:7:aa", **held: int) -> Taker:
+    return replace(FREE, holder=holder, limit=10_000, facts=ServerFacts(exec=standing), held=held)
+
+
+def test_no_worker_is_connected_to_an_exec_server() -> None:
+    found = gate(takers=[needing(replace(NEEDS, connected=0))])
+    assert found.code == "no_exec_server"
+    assert found.words == "Kind thumbnail needs exec servers, and no worker that takes it is connected to one."
+    assert found.details == ["web-1:7:aa   connected to none"]
+    assert found.opens is not None and "exec_addresses" in found.opens
+    # One of them could take it, and nothing holds it there.
+    assert gate(takers=[needing(replace(NEEDS, connected=0)), needing(holder="web-2:1:bb")]).code == "free"
+    assert gate(takers=[needing(replace(NEEDS, connected=0)), FREE]).code == "free", "that one needs no exec server"
+
+
+def test_no_exec_server_offers_what_the_kind_needs() -> None:
+    found = gate(takers=[needing(replace(NEEDS, kinds={"thumbnail": replace(SHARE, share=0)}))])
+    assert (found.code, "offers what kind thumbnail needs: cut." in found.words) == ("no_service", True)
+
+
+def test_every_worker_has_claimed_its_share() -> None:
+    full = [needing(thumbnail=2, film=1, page=7), needing(holder="web-2:1:bb", thumbnail=3)]
+    found = gate(takers=full, ahead_top=30)
+    assert found.code == "exec_share"
+    assert found.details == ["web-1:7:aa   3 of 3", "web-2:1:bb   3 of 3"], "kinds that draw from the same slots share"
+    assert found.opens is not None and found.opens.endswith("--priority 31")
+    assert gate(takers=[needing(thumbnail=2, page=7), full[1]]).code == "free"
+    line = explained(takers=full, ahead=4, ended=10, ended_s=100.0, place=Place(9, 0, None, None, 4)).line
+    assert line is not None and line.endswith(
+        "In the line for slots of exec servers: 9 calls get one before it (4 of them by jobs that no worker has "
+        "claimed yet)."
+    )
+
+
+def test_the_slots_for_the_cpu_are_taken_and_by_whom() -> None:
+    facts = ServerFacts(cpus=4, cpus_kept=1, cpu_kinds={"thumbnail": 50, "hash": None})
+    oldest = RunningJob("0197c0de-0000-7000-8000-000000000009", "web-1:7:aa", 90.0, 2.0, "hash")
+    taker = replace(FREE, running=1, facts=facts, held={"thumbnail": 1, "hash": 2, "page": 5}, cpu_jobs=[oldest])
+    found = gate(takers=[taker])
+    assert found.code == "cpus"
+    assert found.details == [
+        "web-1:7:aa   3 of 4 taken, 1 kept for urgent jobs",
+        "  0197c0de-0000-7000 of kind hash runs 90 s, last progress 2 s ago",
+    ]
+    assert gate(job(priority=50), takers=[taker]).code == "free", "an urgent job may have what is kept"
+    all_taken = replace(taker, held={"hash": 4})
+    assert gate(job(priority=50), takers=[all_taken]).details[0] == "web-1:7:aa   4 of 4 taken"
+    assert gate(takers=[taker, replace(FREE, holder="web-2:1:bb")]).code == "free"
+
+
+def test_a_running_job_says_what_its_calls_wait_for() -> None:
+    calls = [
+        CallInLine("j", "cut", 20, 12.0, Place(7, 2, 120.0, 240.0, 3)),
+        CallInLine("j", "mix", 20, 3.0, Place(0, 1)),
+        CallInLine("j", "ocr", 20, 3.0),
+        CallInLine("j", "say", 20, 60.0, runs=True),
+    ]
+    details = gate(running(), holder_seen_s=3.0, calls=calls).details
+    assert details[-4:] == [
+        "It waits for a slot for cut since 12 s: 7 calls get one before it (3 of them by jobs that no worker has "
+        "claimed yet); its turn comes in about 2 to 4 min.",
+        "It waits for a slot for mix since 3 s: it is the next.",
+        "It waits for a slot for ocr since 3 s.",
+        "Its command say runs; it was asked for 60 s ago.",
+    ]

@@ -31,6 +31,7 @@ def test_the_defaults_are_those_of_the_seed() -> None:
         {"retry": Exponential()},
         {"isolation": "thread"},
         {"isolation": "thread", "exec": ("ocr",)},
+        {"isolation": "process", "exec": ("ocr",)},
         {"name": "k" * 200},
         {"name": "漢字 of any kind: 'quotes', \\"},
     ],
@@ -84,8 +85,3 @@ def test_a_bad_setting_names_its_kind_and_itself(settings: dict[str, Any], said:
 def test_a_name_that_cannot_be_stored(name: str) -> None:
     with pytest.raises(PayloadError, match="The name of a kind cannot be stored"):
         Kind(name).check()
-
-
-def test_a_child_process_cannot_run_commands() -> None:
-    with pytest.raises(SettingsError, match=r"isolation='thread'"):
-        Kind("work", isolation="process", exec=("ocr",)).check()

@@ -3,19 +3,8 @@
 import msgspec
 
 from rota.queue import meters as module
-from rota.queue.meters import Histogram, Meters, add_up
-
-
-def test_a_histogram_counts_up_to_and_with_each_bound() -> None:
-    histogram = Histogram.over((1.0, 5.0))
-    histogram.observe([0.5, 1.0, 1.5, 5.0, 7.0])
-    assert (histogram.counts, histogram.total) == ([2, 2, 1], 15.0)
-
-
-def test_what_a_clock_makes_negative_counts_as_nothing() -> None:
-    histogram = Histogram.over((1.0,))
-    histogram.observe([-3.0, float("nan")])
-    assert (histogram.counts, histogram.total) == ([2, 0], 0.0)
+from rota.queue.meters import Meters, add_up
+from rota.tallies import ExecTally
 
 
 def test_numbers_of_processes_are_added_and_the_worst_lateness_stays() -> None:
@@ -45,3 +34,12 @@ def test_kinds_without_end_do_not_fill_the_memory() -> None:
     meters.failed("kind 0")
     assert len(meters.failures) == len(meters.run) == module.KINDS_MAX
     assert meters.failures["kind 0"] == 2
+
+
+def test_a_process_without_exec_servers_says_nothing_of_them() -> None:
+    one, other = Meters(loop_lag_s=1.0), Meters(exec=ExecTally(parked=2))
+    assert add_up([one, one]).exec is None
+    total = add_up([one, other, other])
+    assert total.exec is not None and total.exec.parked == 4
+    other.ended()
+    assert other.exec is not None and other.exec.parked == 0

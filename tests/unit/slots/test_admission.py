@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.slots.admission import HEADROOM, LEGACY_SHARE, Instance, room, share
+from rota.slots.admission import HEADROOM, LEGACY_SHARE, Instance, pool_of, room, share
 
 
 def pod(name: str = "a", *, clients: int = 1, slots: int = 4, draining: bool = False) -> Instance:
@@ -48,3 +48,10 @@ def test_a_kind_of_two_services_has_the_room_of_the_scarcer() -> None:
 
 def test_room_is_never_below_none() -> None:
     assert room("big", services={"big": ["transcode"]}, running={"big": 50}, instances=[pod()]) == 0
+
+
+def test_a_pool_is_all_that_draws_from_the_same_slots_anywhere() -> None:
+    other = Instance("b", {"probe": "any", "speech": "any"}, {"any": 2})
+    assert pool_of(["transcode"], [pod()]) == ("probe", "transcode")
+    assert pool_of(["probe"], [pod(), other]) == ("probe", "speech", "transcode")
+    assert pool_of(["ocr", "unknown"], [pod(), other]) == ("ocr", "unknown")

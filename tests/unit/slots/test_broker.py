@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rota.slots import messages
-from rota.slots.broker import BAD_FRAMES_MAX, HELLO_EVERY_S, Broker, Rules
+from rota.slots.broker import BAD_FRAMES_MAX, HELLO_EVERY_S, Broker
 from rota.slots.events import (
     Begin,
     Close,
@@ -40,6 +40,7 @@ from rota.slots.messages import (
     Want,
     Work,
 )
+from rota.slots.rules import Rules
 
 
 class Desk:
@@ -359,6 +360,21 @@ def test_who_sends_only_garbage_is_shut_out() -> None:
         desk.happens(Garbled(1, Error("bad_frame", "no")))
     assert desk.closed == [(1, 1008)]
     assert len(desk.all(Error)) == BAD_FRAMES_MAX + 3
+
+
+def test_a_job_that_cannot_be_read_gives_its_slot_back_at_once() -> None:
+    desk = Desk(1)
+    desk.wants(1, "a1")
+    desk.wants(2, "b1")
+    desk.happens(Garbled(2, Error("bad_frame", "no", "a1")))
+    assert desk.offered == ["a1"], "it is another's"
+    desk.happens(Garbled(1, Error("bad_frame", "no", "a1")))
+    assert desk.offered == ["a1", "b1"]
+    desk.says(1, Job("a1", Work()))
+    assert desk.last(1).code == "no_offer"
+    desk.says(2, Job("b1", Work()))
+    desk.happens(Garbled(2, Error("bad_frame", "no", "b1")))
+    assert (desk.killed, desk.broker.in_use) == ([], 1), "what runs goes on"
 
 
 def test_wants_have_a_bound_for_each_connection() -> None:

@@ -71,6 +71,8 @@ def test_a_limit_is_switched_off_by_false() -> None:
         ("[server]\ndrain_s = -1\n" + LEAST, r"server\.drain_s: give seconds from 0"),
         ("[server]\nfast_reserve = 1\n" + LEAST, r"server\.fast_reserve: give true or false"),
         ("[server.weights]\na = 0\n" + LEAST, r"server\.weights\.a: give a whole number"),
+        ('[server]\ntoken = "p\u00e4ss"\n' + LEAST, r"server\.token: give letters, digits and signs of ASCII"),
+        ('[server]\nlisten = "127.0.0.1:\u00b2"\n' + LEAST, r"server\.listen: give an address and a port"),
         (LEAST + 'waitgroup = "video"\n', r"services\.x\.waitgroup: there is no waitgroup 'video': use one of default"),
         ("[waitgroups.a]\nprocesses = 1\n" + LEAST, "there is no waitgroup 'default': use one of a"),
         ("[waitgroups.a]\n" + LEAST, r"waitgroups\.a\.processes: say how many"),

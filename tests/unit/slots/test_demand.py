@@ -56,6 +56,25 @@ def desk() -> Desk:
     return Desk()
 
 
+@pytest.mark.parametrize("code", [ErrorCode.RUNNING, ErrorCode.UNKNOWN_JOB, ErrorCode.DUPLICATE_WANT])
+def test_a_question_that_crossed_an_offer_does_no_harm_to_what_runs(desk: Desk, code: ErrorCode) -> None:
+    desk.hello(1)
+    desk.wants("j")
+    desk(Asked("j"))
+    assert desk(Offered(1, "j")) == [Place(1, "j")]
+    assert desk(Refused(1, "j", code, "it waits no more")) == []
+    assert desk(Ended(1, "j", RECEIPT)) == [Settle("j", RECEIPT)]
+
+
+def test_a_want_that_cannot_be_said_does_not_wait_for_its_time_to_run_out(desk: Desk) -> None:
+    desk.hello(1)
+    desk.hello(2)
+    desk.wants("j")
+    said = desk(Refused(2, "j", ErrorCode.BAD_FRAME, "no such thing"))
+    assert said == [Send(1, Unwant("j")), Refuse("j", ErrorCode.BAD_FRAME, "no such thing")]
+    assert desk(Refused(1, "j", ErrorCode.BAD_FRAME, "no such thing")) == []
+
+
 def test_a_want_is_parked_wherever_its_service_was_announced(desk: Desk) -> None:
     desk.hello(1)
     desk.hello(2, "transcode")

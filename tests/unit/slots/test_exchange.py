@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from rota.slots.broker import Broker, Rules
+from rota.slots.broker import Broker
 from rota.slots.io.exchange import Exchange
 from rota.slots.io.figures import Figures
 from rota.slots.load import Load
 from rota.slots.messages import Done, Error, Job, Offer, Queued, Receipt, ServerMessage, Want, Work
+from rota.slots.rules import Rules
 
 PROCESSES = 3
 CUTS = 1000

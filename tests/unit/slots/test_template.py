@@ -67,7 +67,7 @@ def test_each_of_a_list_fits_the_declared_type() -> None:
         ("number ..2.5", ["2.5", -3, "1."], ["2.6", "nan", "inf", "1e9", "."]),
         ("word", ["a.jpg", "x-1", "_", "9"], ["-x", ".x", "a b", "a/b", "", "ä", "a\n"]),
         ("choice fast|slow", ["fast"], ["Fast", "fas", "fast|slow"]),
-        ("text", ["a b", "ü", ""], ["a/b", "a\nb", "a\0b", "x" * 1001]),
+        ("text", ["a b", "ü", ""], ["a/b", "a\nb", "a\0b", "a\x85b", "x" * 1001]),
         ("text ..3", ["abc"], ["abcd"]),
         ("path /srv/m", ["a/b.mp4", "x"], ["/etc/passwd", "../x", "a/../../x", "", "a\nb"]),
         ("argument", ["-rf", "/", "a b", True], ["a\0b", "x" * (ARGUMENT_BYTES_MAX + 1)]),

@@ -124,20 +124,27 @@ async def test_a_call_without_an_answer_fails_the_test_and_no_job(answers: Answe
 
 async def test_commands_reach_handlers_where_they_would_on_a_worker() -> None:
     app = rota.App(settings=Settings())
-    app.job("child", isolation="process")(child_handler)
+    app.job("child", isolation="process", exec="ocr")(child_handler)
+    app.job("streams", isolation="process")(child_that_streams)
 
     @app.job
     async def waits(ctx: rota.Context) -> None:
         ctx.run_sync("ocr")
 
     with in_memory(app) as queue:
-        queue.answer("ocr")
-        assert "do not reach a child process" in str((await queue.run_one("child")).error)
-        assert "for handlers in threads" in str((await queue.run_one(waits)).error)
+        queue.answer("ocr", output=b"text")
+        assert (await queue.run_one("child")).result == "text"
+        assert [asked.input for asked in queue.asked] == [b"page"]
+        assert "a child process has none" in str((await queue.run_one("streams")).error)
+        assert "for plain functions" in str((await queue.run_one(waits)).error)
 
 
-def child_handler(ctx: rota.Context) -> None:
-    ctx.run_sync("ocr")
+def child_handler(ctx: rota.Context) -> str:
+    return ctx.run_sync("ocr", input=[b"pa", b"ge"]).output.decode()
+
+
+def child_that_streams(ctx: rota.Context) -> None:
+    ctx.exec("ocr")
 
 
 async def results(queue: Memory) -> list[object]:

@@ -14,20 +14,20 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Coroutine
 from contextvars import copy_context
 from functools import cache
 from typing import Any, TypeVar
 
 from msgspec import structs
 
-from rota.commands import Commands
-from rota.errors import PayloadError, SettingsError
+from rota.commands import Call, Commands, Completed
+from rota.errors import ExecRefused, LeaseLost, NotNow, PayloadError, SettingsError
 from rota.ids import BatchId
 from rota.io import log, tracing
 from rota.io.clock import lease_clock
 from rota.io.kill import kill_own_tree
 from rota.queue import dispatcher
+from rota.queue.child_calls import Answered, Asks, asks, completed
 from rota.queue.child_messages import (
     Begin,
     Closing,
@@ -47,7 +47,7 @@ from rota.queue.child_messages import (
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.history import JobLog, LogLine
 from rota.queue.io.context import NO_SESSIONS_IN_A_CHILD, NOT_IN_A_CHILD, Context, Yielded
-from rota.queue.job import Finish, HandlerOutcome, NewJob, Yield
+from rota.queue.job import Finish, GiveBack, HandlerOutcome, NewJob, Yield
 from rota.queue.kind import Kind
 from rota.queue.payload import encode
 from rota.sessions import Sessions
@@ -68,6 +68,10 @@ class Host:
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._log: JobLog | None = None
+        self._answers = threading.Condition()
+        self._open: set[int] = set()
+        self._told: dict[int, Answered] = {}
+        self._calls = 0
         self._forget("rota")
 
     def _forget(self, schema: str) -> None:
@@ -132,17 +136,41 @@ class Host:
         return True
 
     def commands(self) -> Commands:
-        """Nobody: a child process speaks to its worker alone."""
+        """Nobody with an event loop: a child process speaks to its worker alone."""
         raise SettingsError(NOT_IN_A_CHILD)
 
     def sessions(self) -> Sessions:
         """Nobody: a child process speaks to its worker alone."""
         raise SettingsError(NO_SESSIONS_IN_A_CHILD)
 
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """There is no event loop here."""
-        work.close()
-        raise SettingsError("A child process has no event loop: use isolation='thread'.")
+    def run_call(self, call: Call) -> Completed:
+        """Has the worker run a command, and waits for its answer."""
+        with self._answers:
+            self._calls += 1
+            number = self._calls
+            self._open.add(number)
+        try:
+            try:
+                self.send(asks(number, call))
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ExecRefused(f"{call.service!r} was not run: its arguments cannot be sent ({error}).") from None
+            with self._answers:
+                self._answers.wait_for(lambda: number in self._told or self.told_to_stop())
+                answer = self._told.get(number)
+        finally:
+            with self._answers:
+                self._open.discard(number)
+                self._told.pop(number, None)
+        if answer is None:
+            raise LeaseLost(f"Job {call.name} must stop: its lease is over, or somebody cancelled it.")
+        return completed(answer)
+
+    def answer(self, answer: Answered | None = None) -> None:
+        """Hands an answer to the thread that waits for it; None: all who wait should look whether to stop."""
+        with self._answers:
+            if answer is not None and answer.number in self._open:
+                self._told[answer.number] = answer
+            self._answers.notify_all()
 
     def said(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """Tells the worker a line that the handler logged."""
@@ -155,7 +183,7 @@ class Host:
         if line is not None:
             self.send(Said(line.number, line.said_at, line.level, line.event, line.fields))
 
-    def send(self, message: Moved | Said | Closing | Ended | Ready) -> None:
+    def send(self, message: Moved | Said | Closing | Ended | Ready | Asks) -> None:
         """Sends a message; the handler's threads may do so at once."""
         with self._lock:
             self._wire.sendall(frame(message))
@@ -258,6 +286,9 @@ def _read(wire: socket.socket, stopping: threading.Event, host: Host, orders: _O
                     guard.move(message.deadline)
                 case Stop():
                     stopping.set()
+                    host.answer()
+                case Answered():
+                    host.answer(message)
                 case Waiting():
                     host.yield_asked = message.asked
                 case _:
@@ -281,6 +312,11 @@ def _run(order: Run, host: Host) -> Ended:
         returned = variables.run(handler.call, Context(order.job(), payload, host=host), payload)
     except Yielded:
         return outcome_message(Yield())
+    except NotNow as error:
+        return outcome_message(GiveBack(str(error), error.after_s))
+    except ExecRefused as error:
+        # The same call never goes better.
+        return structs.replace(_failed(error), final=True)
     except BaseException as error:
         return _failed(error)
     if isinstance(returned, HandlerOutcome):

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -38,6 +39,8 @@ class Child:
         self._process = process
         self._wire = wire
         self._frames = Frames()
+        self._unsent: deque[bytes] = deque()
+        self._writing: asyncio.Task[None] | None = None
         self.pid = process.pid
 
     @property
@@ -64,19 +67,32 @@ class Child:
             if found:
                 return found
 
-    async def send(self, data: bytes) -> None:
-        """Sends a frame; a child that is gone shows at the next `messages`."""
-        with contextlib.suppress(OSError):
-            await asyncio.get_running_loop().sock_sendall(self._wire, data)
-
     def ask_to_stop(self) -> None:
-        """Tells the job to end; does not wait."""
+        """Tells the job to end."""
         self.say(Stop())
 
     def say(self, message: Message) -> None:
-        """Sends a few bytes; does not wait."""
+        """Sends a message whole and after those before it; does not wait. A child that is gone shows at `messages`."""
+        data = frame(message)
+        if self._writing is None:
+            try:
+                data = data[self._wire.send(data) :]
+            except BlockingIOError:
+                pass
+            except OSError:
+                return
+            if not data:
+                return
+            # What the socket does not take at once: whoever stops waiting for it must not leave half a frame.
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+        self._unsent.append(data)
+
+    async def _write(self) -> None:
         with contextlib.suppress(OSError):
-            self._wire.send(frame(message))
+            while self._unsent:
+                await asyncio.get_running_loop().sock_sendall(self._wire, self._unsent.popleft())
+        self._unsent.clear()
+        self._writing = None
 
     def hold(self) -> None:
         """Makes the child stand still, until it is killed; from any thread."""
@@ -92,6 +108,9 @@ class Child:
     async def close(self) -> None:
         """Ends the child and waits for it."""
         self.kill()
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.wait([self._writing])
         with contextlib.suppress(OSError):
             self._wire.close()
         await self._process.wait()
@@ -146,7 +165,7 @@ class Children:
         child = Child(process, ours)
         self._all.add(child)
         try:
-            await child.send(frame(_begin()))
+            child.say(_begin())
             async with asyncio.timeout(START_S_MAX):
                 while not any(isinstance(message, Ready) for message in await child.messages()):
                     pass

@@ -4,7 +4,7 @@ It may be used from the handler's coroutine or from its thread. It holds no rule
 do.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar, Unpack
@@ -23,9 +23,11 @@ from rota.sessions import Session, SessionAsk, SessionOptions, Sessions, Target,
 
 T = TypeVar("T")
 
-NOT_IN_A_CHILD: Final = "ctx.exec and its siblings do not reach a child process: use isolation='thread'."
+NOT_IN_A_CHILD: Final = (
+    "ctx.exec and ctx.run need an event loop, and a child process has none: use ctx.run_sync, or isolation='thread'."
+)
 NO_SESSIONS_IN_A_CHILD: Final = "ctx.session does not reach a child process: give sessions to an async handler."
-ONLY_IN_A_THREAD: Final = "ctx.run_sync is for handlers in threads: `await ctx.run(…)` in an async one."
+ONLY_IN_A_THREAD: Final = "ctx.run_sync is for plain functions: `await ctx.run(…)` in an async one."
 
 FOLLOW_UPS_MAX: Final = 10_000
 """Jobs that may follow one: they are added in the transaction of its end, which should be short."""
@@ -73,10 +75,11 @@ class Host(Ending, Protocol):
         """
         ...
 
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine in the worker's event loop, from the handler's thread.
+    def run_call(self, call: Call) -> Completed:
+        """Runs a command whole and waits for it, from the handler's thread or child process.
 
-        Raises: SettingsError where the handler is no thread; LeaseLost once the job must stop.
+        Raises: SettingsError where the handler is a coroutine, or nobody runs commands; LeaseLost once the job must
+            stop; as `Commands.exec`.
         """
         ...
 
@@ -261,11 +264,13 @@ class Context:
     def run_sync(
         self, service: str, args: Args = (), *, input: Stdin | None = None, **options: Unpack[Options]
     ) -> Completed:
-        """The same for handlers in threads: `ctx.run_sync("ocr", input=page).output`.
+        """The same for handlers in threads and child processes: `ctx.run_sync("ocr", input=page).output`.
+
+        A child process has its worker make the call: an input that is no Path is handed over whole, at most 32 MiB.
 
         Raises: as `exec`; LeaseLost once the job must stop.
         """
-        return self._host.wait_for(run_whole(self._host.commands(), self._call(service, args, input, options)))
+        return self._host.run_call(self._call(service, args, input, options))
 
     # Sessions on runners
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from rota.commands import Place
 from rota.errors import RotaError
 from rota.ids import BatchId, JobId
 from rota.io import migrate
@@ -17,6 +18,7 @@ from rota.io.postgres import Database, Target, statement
 from rota.queue.io import batches, bulk, callers
 from rota.queue.io.results import Results
 from rota.queue.io.store import Store, many_jobs, one_job
+from rota.queue.io.watch import Watch
 from rota.queue.job import BatchStatus, Enqueued, EnqueuedBatch, NewJob, State
 from rota.queue.pause import Pause, PauseScope
 
@@ -62,6 +64,10 @@ class Desk(Protocol):
 
     def asked(self) -> Awaitable[Asked]:
         """Who answers for what is there."""
+        ...
+
+    def position(self, job_id: JobId) -> Awaitable[Place | None]:
+        """Where a job stands in line for slots of exec servers."""
         ...
 
     def result(self, job_id: JobId, *, timeout_s: float | None) -> Awaitable[Any]:
@@ -128,6 +134,12 @@ class DatabaseDesk:
     async def asked(self) -> Store:
         """The store of the app's own pool."""
         return Store(await self._database())
+
+    async def position(self, job_id: JobId) -> Place | None:
+        """Where a job stands: what the workers said of the want-books, and what the database knows."""
+        database = await self._database()
+        rows = await Store(database).show(job_id)
+        return await Watch(database).place(rows[0]) if rows else None
 
     async def result(self, job_id: JobId, *, timeout_s: float | None) -> Any:
         """Waits for a job's end, with one question at a time for all that are waited for."""

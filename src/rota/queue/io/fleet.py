@@ -17,6 +17,7 @@ from rota.queue.job import State
 from rota.queue.pause import Pause, PauseScope
 from rota.queue.periodic import Declared, Mark, PassRow, Put
 from rota.queue.server import LIVE_S, STALE_S, OrphanKind, Server, ServerRow
+from rota.queue.standing import NO_FACTS, ServerFacts, heard, said
 
 
 class Fleet(Statements):
@@ -30,6 +31,7 @@ class Fleet(Statements):
         *,
         running: Mapping[str, int],
         draining: bool = False,
+        facts: ServerFacts = NO_FACTS,
         stale_s: float = STALE_S,
         now: datetime | None = None,
     ) -> None:
@@ -38,7 +40,7 @@ class Fleet(Statements):
             "serve.sql", server.holder, server.host, server.pid, server.version, server.role, server.settings_digest,
             json.dumps(dict(server.kinds)), json.dumps(dict(running)),
             json.dumps({name: asdict(declared) for name, declared in server.passes.items()}), draining,
-            json.dumps(dict(server.limits)), stale_s, now,
+            json.dumps(dict(server.limits)), stale_s, said(facts), now,
         )  # fmt: skip
 
     async def leave(self, holder: Holder) -> None:
@@ -116,6 +118,7 @@ def _server(row: Mapping[str, Any]) -> ServerRow:
     values["holder"] = Holder(values["holder"])
     for name in ("kinds", "running", "limits"):
         values[name] = json.loads(values[name])
+    values["facts"] = heard(values["facts"])
     values["passes"] = {name: Declared(**declared) for name, declared in json.loads(values["passes"]).items()}
     return ServerRow(**values)
 

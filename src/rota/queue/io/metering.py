@@ -23,6 +23,7 @@ from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.queue.job import ClaimedJob
 from rota.queue.meters import Meters
+from rota.tallies import ExecTally
 
 BEAT_S: Final = 1.0
 """How old the numbers of a process may be; also how often the event loop's lateness is measured."""
@@ -39,10 +40,15 @@ class Metering:
 
     Args:
         file: where to write them for a parent process; None keeps them here.
+
+    Attributes:
+        meters: the numbers as they were last brought up to date.
+        exec_tally: gives those of the program's client of exec servers, where it has one.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self.meters = Meters()
+        self.exec_tally: Callable[[], ExecTally | None] = _none
         self._file = file
         self._ahead = timedelta()
         self._waits: dict[str, list[float]] = defaultdict(list)
@@ -105,6 +111,7 @@ class Metering:
                 for kind in list(lists):
                     note(kind, lists.pop(kind))
         self.meters.loop_lag_s = max(self._lags, default=0.0)
+        self.meters.exec = self.exec_tally()
         return self.meters
 
     def write(self, *, last: bool = False) -> None:
@@ -123,3 +130,7 @@ class Metering:
                     os.replace(new, self._file)
         except OSError as error:
             log.warning("the numbers of this process cannot be written", error=str(error))
+
+
+def _none() -> None:
+    """There is no client of exec servers."""

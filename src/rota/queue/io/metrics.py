@@ -20,8 +20,9 @@ from rota.errors import RotaError
 from rota.io.clock import lease_clock
 from rota.io.families import Family, FamilyType, Sample
 from rota.io.log import get_logger
-from rota.queue.meters import Histogram, Meters, add_up
+from rota.queue.meters import Meters, add_up
 from rota.queue.watching import JobCount
+from rota.tallies import ExecTally, Histogram
 
 KEEP_S: Final = 15.0
 """Seed 003: one grouped query, whose result a server keeps for 15 seconds."""
@@ -72,7 +73,7 @@ class MeterFolder:
             if alive:
                 met.append(meters)
             else:
-                meters.loop_lag_s = 0.0
+                meters.ended()
                 self._ended = add_up([self._ended, meters])
         return add_up([self._ended, *met])
 
@@ -174,6 +175,29 @@ def of_meters(meters: Meters) -> list[Family]:
             [_sample((kind,), histogram) for kind, histogram in meters.run.items()],
         ),
         Family("claim_seconds", "histogram", "How long a claim's statement took.", (), [_sample((), meters.claim)]),
+        *([] if meters.exec is None else of_exec(meters.exec)),
+    ]  # fmt: skip
+
+
+def of_exec(tally: ExecTally) -> list[Family]:
+    """What the clients of exec servers in worker processes counted, as families."""
+    return [
+        _by("address", "exec_connections", "gauge", "Connections to exec servers.", tally.connections),
+        _by(
+            "address", "exec_reconnects_total", "counter", "Connections that were made again after one had broken.",
+            tally.reconnects,
+        ),
+        _one("exec_calls_parked", "gauge", "Calls that wait for a slot.", tally.parked),
+        _one("exec_calls_running", "gauge", "Calls that have a slot.", tally.running),
+        _by(
+            "answer", "exec_offers_total", "counter", "Offers of slots: taken, or surplus (another was faster).",
+            {"taken": 0, "surplus": 0} | tally.offers,
+        ),
+        Family(
+            "exec_grant_seconds", "histogram", "From a call until its offer was taken.", (),
+            [_sample((), tally.grant)],
+        ),
+        _one("exec_no_slot_total", "counter", "Calls that were given up because no slot came in time.", tally.no_slot),
     ]  # fmt: skip
 
 

@@ -14,9 +14,12 @@ from rota.io.log import get_logger
 from rota.queue.io.store import Store
 from rota.queue.periodic import GONE_S, Mark, Put, latest, reconcile
 from rota.queue.server import SEEN_EVERY_S, Server
+from rota.queue.standing import NO_FACTS, ServerFacts, news
 
 ORPHANS_EVERY: Final = 4
 """Beats between two looks for kinds that nobody takes: about once a minute."""
+NEWS_EVERY_S: Final = 3.0
+"""How soon news are said again: people wait for them in another process, and a line that moves is news all the time."""
 
 log = get_logger("rota.worker")
 
@@ -37,25 +40,39 @@ class Registry:
         self._random = random
         self._gone_s = gone_s
         self._due_at = 0.0
+        self._said_at = 0.0
+        self._news: object = None
         self._beats = 0
         self._orphans: frozenset[str] = frozenset()
 
-    async def beat(self, running: Mapping[str, int], *, draining: bool = False, now: bool = False) -> None:
-        """Says that the process is there, if it is time to (or `now`).
+    async def beat(
+        self,
+        running: Mapping[str, int],
+        *,
+        facts: ServerFacts = NO_FACTS,
+        draining: bool = False,
+        now: bool = False,
+    ) -> None:
+        """Says that the process is there, if it is time to (or `now`), or if its facts are news to people.
 
         Raises: DatabaseAway and its kin; the next call tries again.
         """
-        clock = lease_clock()
+        clock, running = lease_clock(), {kind: count for kind, count in running.items() if count}
         if clock < self._due_at and not now:
+            if news(facts) != self._news and clock >= self._said_at + NEWS_EVERY_S:
+                await self._say(running, facts, draining, clock)
             return
-        running = {kind: count for kind, count in running.items() if count}
-        await self._store.serve(self._server, running=running, draining=draining)
+        await self._say(running, facts, draining, clock)
         if not draining:
             await self.tend_passes()
             if self._beats % ORPHANS_EVERY == ORPHANS_EVERY - 1:
                 await self._tell_of_orphans()
         self._beats += 1
         self._due_at = clock + SEEN_EVERY_S * (0.9 + 0.2 * self._random.random())
+
+    async def _say(self, running: Mapping[str, int], facts: ServerFacts, draining: bool, clock: float) -> None:
+        await self._store.serve(self._server, running=running, draining=draining, facts=facts)
+        self._news, self._said_at = news(facts), clock
 
     async def leave(self) -> None:
         """Takes the row away."""

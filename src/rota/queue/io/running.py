@@ -18,13 +18,15 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
 
-from rota.commands import Commands
+from rota.commands import Call, Commands, Completed
 from rota.errors import LeaseLost, SettingsError
 from rota.ids import BatchId
 from rota.io.clock import lease_clock
+from rota.io.commands import run_whole
 from rota.io.tracing import RunSpan
 from rota.lease import Held, Loss
-from rota.queue.child_messages import Closing, Ended, Moved, Said, Target, Until, Waiting, frame, run_message
+from rota.queue.child_calls import Asks, answered, call_of, failed
+from rota.queue.child_messages import Closing, Ended, Message, Moved, Said, Target, Until, Waiting, run_message
 from rota.queue.handler import Handler
 from rota.queue.history import LogLine
 from rota.queue.io.children import Child, ChildDied, Children
@@ -95,6 +97,7 @@ class Running:
         given_back: the worker is stopping and wants the job back in the queue.
         in_thread: it runs in a thread.
         child: the child process that runs it.
+        calls: the commands that run for that.
         killed: its child process was killed.
         started: its handler has been called.
         told: its handler has seen that it should stop.
@@ -120,6 +123,7 @@ class Running:
     follow_ups: Sequence[NewJob] = ()
     written: Written | None = None
     kill_after_s = KILL_GRACE_S
+    calls: set[asyncio.Task[None]] | None = None
     stop_seen_at: float | None = None
     task: asyncio.Task[None] | None = None
     span: RunSpan | None = None
@@ -162,8 +166,21 @@ class Running:
         if self.held.ended_at is None:
             self._worker.lines.say(self.job.lease, level, event, fields)
 
-    def said_by_child(self, said: Said) -> None:
-        """Keeps a line that the handler logged in a child process."""
+    def heard_from(self, child: Child, message: Message) -> None:
+        """Does what the handler in a child process asks for on its way."""
+        match message:
+            case Moved(progress):
+                self.progressed(progress)
+            case Said():
+                self._said_by_child(message)
+            case Closing():
+                self.closing()
+            case Asks():
+                self._call_in_task(message, child)
+            case _:
+                pass
+
+    def _said_by_child(self, said: Said) -> None:
         self._worker.lines.keep(LogLine(self.job.lease, said.number, said.said_at, said.level, said.event, said.fields))
 
     def commands(self) -> Commands:
@@ -178,12 +195,11 @@ class Running:
             raise SettingsError("This worker has no gateway: it was not made by an app.")
         return self._worker.sessions()
 
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine in the worker's loop, from the handler's thread."""
+    def run_call(self, call: Call) -> Completed:
+        """Runs a command whole in the worker's loop, from the handler's thread."""
         if not self.in_thread or self._loop is None:
-            work.close()
             raise SettingsError(ONLY_IN_A_THREAD)
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(run_whole(self.commands(), call), self._loop)
         while True:
             try:
                 return future.result(timeout=LOOK_S)
@@ -220,12 +236,37 @@ class Running:
             self.child.say(Waiting(asked))
         self.yield_asked = asked
 
+    def _call_in_task(self, asked: Asks, child: Child) -> None:
+        task = asyncio.get_running_loop().create_task(self._call_for_child(asked, child))
+        if self.calls is None:
+            # Most jobs make no calls, and have no set.
+            self.calls = set()
+        self.calls.add(task)
+        task.add_done_callback(self.calls.discard)
+        if self.must_stop():
+            task.cancel()
+
+    def drop_calls(self) -> None:
+        """Ends the commands that run for the child process; safe to repeat."""
+        for task in list(self.calls or ()):
+            task.cancel()
+
+    async def _call_for_child(self, asked: Asks, child: Child) -> None:
+        call = call_of(asked, name=str(self.job.id), moved=lambda: _ignore(self.progressed(None)))
+        try:
+            answer = answered(asked.number, await run_whole(self.commands(), call))
+        except Exception as error:
+            answer = failed(asked.number, error)
+        if self.child is child:
+            child.say(answer)
+
     def stop(self) -> None:
         """Stops the coroutine, or the child, or leaves a thread to notice; call from the loop's thread, repeatedly."""
         first, self.stop_seen_at = self.stop_seen_at is None, lease_clock()
         if self.child is not None:
             if first:
                 self.child.ask_to_stop()
+                self.drop_calls()
                 # What then is left of the lease is for the kill itself, and it is over before the heart looks whether
                 # the job is stuck, which it does in the last half.
                 left_s = max(0.0, self.held.deadline - self.stop_seen_at)
@@ -273,6 +314,10 @@ class Running:
             self._worker.end_if_forked()
 
 
+def _ignore(_kept: bool) -> None:
+    """Who lost its lease is stopped in other ways."""
+
+
 async def run_in_child(running: Running, children: Children) -> Ended:
     """Runs a job in a child process, and returns what the child says at its end.
 
@@ -287,18 +332,13 @@ async def run_in_child(running: Running, children: Children) -> Ended:
         target = target_of(running.handler.function)
         job = running.job if running.span is None else structs.replace(running.job, trace=running.span.traceparent)
         order = run_message(job, target, deadline=running.held.deadline, schema=running.schema)
-        await child.send(frame(order))
+        child.say(order)
         telling = asyncio.create_task(_tell_deadlines(running.held, child))
         while True:
             for message in await child.messages():
-                if isinstance(message, Moved):
-                    running.progressed(message.progress)
-                elif isinstance(message, Said):
-                    running.said_by_child(message)
-                elif isinstance(message, Closing):
-                    running.closing()
-                elif isinstance(message, Ended):
+                if isinstance(message, Ended):
                     return message
+                running.heard_from(child, message)
     except ChildDied:
         # If nobody killed it, and its lease is over, it has kept that lease itself.
         running.held.guarded = not running.killed and lease_clock() >= running.held.deadline
@@ -313,6 +353,7 @@ async def run_in_child(running: Running, children: Children) -> Ended:
         if telling is not None:
             telling.cancel()
         running.child = None
+        running.drop_calls()
         if running.stop_seen_at is not None:
             # A kill may be on its way, and must not meet the next job.
             child.kill()
@@ -327,7 +368,7 @@ async def _tell_deadlines(held: Held, child: Child) -> None:
         # A lease that was lost is over, and the child is being stopped.
         if held.deadline > told:
             told = held.deadline
-            await child.send(frame(Until(told)))
+            child.say(Until(told))
 
 
 def target_of(function: Callable[..., Any]) -> Target:

@@ -44,6 +44,7 @@ from rota.queue.job import (
 from rota.queue.marks import Mark
 from rota.queue.payload import encode
 from rota.queue.retention import Keep, Pruned, Rule
+from rota.queue.standing import UNCLAIMED_MAX
 
 CANCEL_GRACE_S: Final = 30.0
 """How long a holder has to answer a cancel before the job ends without it."""
@@ -618,6 +619,13 @@ class Store(Fleet):
         """Jobs whole, by id, or all whose ids lie from `lowest` to `highest`."""
         rows = await self._fetch("show.sql", lowest, highest or lowest, limit)
         return [_row(row) for row in rows]
+
+    async def unclaimed(self, job_id: JobId, *, kinds: Sequence[str], now: datetime | None = None) -> int:
+        """How many due jobs of these kinds that no worker has claimed go before this one: those that are more urgent
+        and, if it is queued too, those that are as urgent and were due earlier; at most UNCLAIMED_MAX are counted."""
+        rows = await self._fetch("unclaimed.sql", job_id, list(kinds), UNCLAIMED_MAX, now)
+        count: int = rows[0]["unclaimed"]
+        return count
 
     async def retry(self, job_id: JobId, *, now: datetime | None = None) -> Retried:
         """Puts an ended job back into the queue, or makes a queued one due now.

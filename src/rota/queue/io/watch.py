@@ -10,12 +10,14 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from rota.commands import CallInLine, Place
 from rota.ids import JobId
 from rota.io.postgres import Database, statement
 from rota.queue.explain import AHEAD_MAX, PACE_MAX, Facts, FleetFacts, PauseFacts, RunningJob, Taker
 from rota.queue.io.store import Store
 from rota.queue.job import JobRow, Scope, State
 from rota.queue.server import LIVE_S
+from rota.queue.standing import calls_of, place_of_queued, sharing, taken
 from rota.queue.watching import (
     COUNTS_MAX,
     ERROR_MAX,
@@ -72,6 +74,7 @@ class Watch:
 
     async def facts(self, job: JobRow, *, now: datetime | None = None) -> Facts:
         """What surrounds a job, of one moment: who takes its kind, what is paused, who is before it."""
+        place, calls = await self._line(job, now)
         rows = await self._fetch("why.sql", job.id, LIVE_S, AHEAD_MAX, PACE_MAX, now)
         if not rows:
             # It ended, and was removed, since it was read.
@@ -84,7 +87,9 @@ class Watch:
         by_turns = limits.get("fair") or limits.get("tenant") is not None
         return Facts(
             job,
-            takers=[Taker(**values) for values in json.loads(row["takers"])],
+            takers=[_taker(values) for values in json.loads(row["takers"])],
+            place=place,
+            calls=calls,
             roles=row["roles"],
             kinds=row["kinds"],
             pauses=[PauseFacts(**values) for values in json.loads(row["pauses"])],
@@ -108,6 +113,27 @@ class Watch:
             ended_s=row["ended_s"] or 0.0,
         )
 
+    async def place(self, job: JobRow, *, now: datetime | None = None) -> Place | None:
+        """Where an open job stands in line for slots of exec servers: behind the calls that wait there, and behind the
+        jobs that no worker has claimed yet. None: it needs none, waits for none, or nobody can tell."""
+        place, calls = await self._line(job, now)
+        return place or next((call.place for call in calls if call.place is not None), None)
+
+    async def _line(self, job: JobRow, now: datetime | None) -> tuple[Place | None, list[CallInLine]]:
+        """The place of a queued job; the calls of a running one."""
+        store = Store(self.database)
+        live = [row for row in await store.servers(now=now) if row.live]
+        kinds = sharing(job.kind, [row.facts for row in live])
+        if job.state not in (State.QUEUED, State.LEASED):
+            return None, []
+        unclaimed = await store.unclaimed(job.id, kinds=kinds, now=now) if kinds else 0
+        if job.state is State.LEASED:
+            facts = next((row.facts for row in live if row.holder == job.leased_by), None)
+            return None, calls_of(str(job.id), facts, unclaimed=unclaimed)
+        if not kinds or job.run_after > job.now:
+            return None, []
+        return place_of_queued(job.kind, job.priority, [row.facts for row in live], unclaimed=unclaimed), []
+
     async def key_holders(self, key: str) -> list[KeyHolder]:
         """The jobs that hold a key, one for each scope at most."""
         rows = await self._fetch("key_holder.sql", key)
@@ -123,3 +149,8 @@ class Watch:
         return Overview(
             sorted(counts, key=lambda one: (one.kind, one.state)), await self.failed(viewer=viewer)
         )  # fmt: skip
+
+
+def _taker(values: dict[str, Any]) -> Taker:
+    facts = taken(values.pop("facts"))
+    return Taker(**{**values, "facts": facts, "cpu_jobs": [RunningJob(**one) for one in values["cpu_jobs"]]})

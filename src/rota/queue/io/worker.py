@@ -18,8 +18,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
+from uuid import UUID
 
-from rota.commands import Commands
+from rota.commands import Call, Commands, Standing
 from rota.errors import DatabaseAway, RotaError
 from rota.ids import Holder, JobId, new_holder
 from rota.io import collecting
@@ -33,6 +34,7 @@ from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
 from rota.queue.history import TryEnd
+from rota.queue.io.calls_in_line import CallsInLine
 from rota.queue.io.claims import Claims
 from rota.queue.io.completer import PENDING_MAX, Completer, Write
 from rota.queue.io.crew import Crew
@@ -51,6 +53,7 @@ from rota.queue.pause import paused_of
 from rota.queue.periodic import Declared
 from rota.queue.role import ALL_ROLES
 from rota.queue.server import Server
+from rota.queue.standing import ServerFacts, kinds_of
 from rota.sessions import Sessions
 from rota.version import __version__
 
@@ -150,11 +153,13 @@ class Worker:
         self._crew = Crew(
             handlers, leases=self._leases, lines=self._lines, random=self._random, store=self._store,
             cancel_grace_s=self._options.cancel_grace_s, ended=self._on_ended, metering=self._metering,
-            commands=commands, sessions=sessions, lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
+            commands=None if commands is None else lambda: CallsInLine(commands(), self._unclaimed),
+            sessions=sessions, lost=lambda lease, at: self.stops.add(lease, stopped_at=at),
         )  # fmt: skip
         self._ending: dict[JobId, tuple[str, Write]] = {}
         """The ends that are on their way to the database, each with its job's kind. The heart reads it."""
         self._completer = Completer(self._store, written=self._on_written, random=self._random)
+        self._standing: Callable[[], Standing] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kick = asyncio.Event()
         self._more = set(handlers)
@@ -225,7 +230,7 @@ class Worker:
         log.info("worker started", holder=self.holder, kinds=len(self._handlers), database=self._target.shown)
         try:
             await self._stopping.wait()
-            drains = self._registry.beat(self._slots.running, draining=True, now=True)
+            drains = self._registry.beat(self._slots.running, facts=self._facts(), draining=True, now=True)
             loops.append(asyncio.create_task(self._quietly(drains)))
             await self._drain(claiming)
         except asyncio.CancelledError:
@@ -378,6 +383,28 @@ class Worker:
         may change at any time. Call `look_again` when it grows."""
         self._slots.allowances[kind] = allowance
 
+    def stands(self, standing: Callable[[], Standing]) -> None:
+        """Tells this worker how it stands with exec servers; asked once a second, and said to people with its row."""
+        self._standing = standing
+
+    def _facts(self) -> ServerFacts:
+        bound = {name: one.kind.urgent_priority for name, one in self._handlers.items() if one.kind.cpu_bound}
+        return ServerFacts(
+            self._slots.cpus if bound else 0, self._slots.cpus_kept, bound,
+            None if self._standing is None else self._standing(),
+        )  # fmt: skip
+
+    async def _unclaimed(self, call: Call) -> int:
+        """How many jobs that no worker has claimed go before a call of a job of this worker."""
+        kinds = [] if self._standing is None else kinds_of(call.service, self._standing())
+        if not kinds or call.name is None:
+            return 0
+        try:
+            return await self._store.unclaimed(JobId(UUID(call.name)), kinds=kinds)
+        except (RotaError, OSError):
+            # The place in the want-books alone is better than none.
+            return 0
+
     def look_again(self) -> None:
         """Asks the queue again what is due, because something here has changed. From the loop's thread."""
         self._kick_all()
@@ -387,7 +414,7 @@ class Worker:
     async def _look_loop(self, backoff: Backoff) -> None:
         while not self._stopping.is_set():
             await self._look()
-            await self._registry.beat(self._slots.running)
+            await self._registry.beat(self._slots.running, facts=self._facts())
             backoff.reset()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._options.poll_s * (0.9 + 0.2 * self._random.random())):

@@ -18,7 +18,9 @@ from random import Random
 from typing import Final, assert_never
 from uuid import uuid4
 
-from rota.commands import Call, Place
+from msgspec import structs
+
+from rota.commands import CALLS_TOLD, Call, CallInLine, KindShare, Place, Standing
 from rota.errors import ExecLost, ExecRefused, NoSlot, ProtocolError
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
@@ -27,12 +29,14 @@ from rota.slots import demand as demands
 from rota.slots import pool as pools
 from rota.slots.address import Address
 from rota.slots.admission import Instance
+from rota.slots.asks import asks_of
 from rota.slots.demand import Demand
 from rota.slots.io.exec_run import ExecRun, check_stdin, chunks_of
 from rota.slots.io.legacy_client import LegacyLink
 from rota.slots.io.links import Link, NoBroker, SocketLink
 from rota.slots.io.pipes import PipeError, Pipes
 from rota.slots.messages import (
+    Decline,
     Done,
     EndedBy,
     Error,
@@ -45,11 +49,10 @@ from rota.slots.messages import (
     Queued,
     Receipt,
     ServerMessage,
-    Want,
-    Work,
     encode,
 )  # fmt: skip
 from rota.slots.pool import Pool
+from rota.tallies import ExecTally
 
 POSITION_WAIT_S: Final = 2.0
 """How long exec servers may take to tell a place in line."""
@@ -85,7 +88,11 @@ class _Site:
     pool: Pool
     links: dict[int, SocketLink] = field(default_factory=dict)
     legacy: LegacyLink | None = None
+    error: str | None = None
+    """Why it could not be reached when that was last tried."""
     failures: int = 0
+    broken: int = 0
+    """Connections that broke after their greeting and have not been made again."""
 
 
 class SlotClient:
@@ -112,6 +119,7 @@ class SlotClient:
         self._places: dict[str, _Poll] = {}
         self._pipes: dict[str, Pipes] = {}
         self._watchers: list[Callable[[], None]] = []
+        self._tally = ExecTally()
         self._wake = asyncio.Event()
         self._tick_at: float | None = None
         self._ended_links: list[LegacyLink] = []
@@ -167,12 +175,12 @@ class SlotClient:
         Raises: ExecRefused for a call that no exec server could take.
         """
         check_stdin(call.stdin)
+        want, work = asks_of(call, self._new_id(call.name))
         self.start()
-        run = ExecRun(call, self._new_id(call.name), stop=self._stop_run, locate=self._locate)
+        run = ExecRun(call, want.job_id, work, stop=self._stop_run, locate=self._locate)
         wait_s = self._options.wait_s if call.wait_s is None else call.wait_s
         self._runs[run.job_id] = run
         try:
-            want = Want(run.job_id, call.service, call.priority, call.tenant)
             now = lease_clock()
             self._tell(demands.Wanted(want, now + wait_s))
             self._tick_by(now + min(wait_s, pools.TICK_S))
@@ -233,6 +241,45 @@ class SlotClient:
         """Calls `changed` when `room` may answer otherwise."""
         self._watchers.append(changed)
 
+    def standing(self, services: Mapping[str, Sequence[str]]) -> Standing:
+        """How things stand, for people; see `rota.commands.ExecServers`."""
+        instances = self.instances()
+        polled = sum(site.pool.polled for site in self._sites)
+        kinds = {
+            kind: KindShare(
+                tuple(needed), admission.pool_of(needed, instances),
+                min((admission.share(service, instances, legacy=polled) for service in needed), default=0),
+            )
+            for kind, needed in services.items()
+        }  # fmt: skip
+        ours = [run for run in self._runs.values() if run.call.name is not None and not run.has_ended][:CALLS_TOLD]
+        parked = sorted(self._demand.parked().items())
+        return Standing(
+            len(instances) + polled, kinds, tuple(self._in_line(run) for run in ours),
+            tuple((service, priority, count) for (service, priority), count in parked),
+        )  # fmt: skip
+
+    def _in_line(self, run: ExecRun) -> CallInLine:
+        runs = self._demand.placed_on(run.job_id) is not None
+        if not runs and run.job_id not in self._places:
+            # What is heard of it is told the next time.
+            self._locate(run.job_id).add_done_callback(lambda told: _note_place(run, told))
+        call = run.call
+        return CallInLine(
+            call.name or "", call.service, call.priority, lease_clock() - run.wanted_at,
+            None if runs else run.place_told, runs,
+        )  # fmt: skip
+
+    def tally(self) -> ExecTally:
+        """What was counted so far, and how things stand."""
+        told, waiting = ExecTally(), len(self._demand.waiting())
+        told.add(self._tally)
+        told.connections = {
+            site.address.shown: sum(link.number in self._hellos for link in site.links.values()) for site in self._sites
+        }
+        told.parked, told.running = waiting, len(self._demand) - waiting
+        return told
+
     # The cores
 
     def _tell(self, event: demands.Event) -> int:
@@ -241,9 +288,13 @@ class SlotClient:
         for command in commands:
             match command:
                 case demands.Send(connection, message):
+                    if isinstance(event, demands.Offered) and isinstance(message, Decline):
+                        self._count_offer("surplus")
                     if (link := self._links.get(connection)) is not None:
                         link.send(encode(message))
                 case demands.Place(connection, job_id):
+                    self._count_offer("taken")
+                    self._tally.grant.observe((lease_clock() - self._runs[job_id].wanted_at,))
                     self._place(self._links[connection], self._runs[job_id])
                 case demands.Return(job_id):
                     self._runs[job_id].take_back()
@@ -256,10 +307,14 @@ class SlotClient:
                     run = self._runs[job_id]
                     run.fail(ExecRefused(f"{run.call.service} was not run: {words}"))
                 case demands.GiveUp(job_id, offered):
+                    self._tally.no_slot += 1
                     self._runs[job_id].fail(self._no_slot(self._runs[job_id].call, offered=offered))
                 case _:
                     assert_never(command)
         return len(commands)
+
+    def _count_offer(self, answer: str) -> None:
+        self._tally.offers[answer] = self._tally.offers.get(answer, 0) + 1
 
     def _no_slot(self, call: Call, *, offered: bool) -> NoSlot:
         wait_s = self._options.wait_s if call.wait_s is None else call.wait_s
@@ -269,7 +324,9 @@ class SlotClient:
             known = sorted({service for hello in self._hellos.values() for service in hello.services})
             why = f"no exec server that is connected offers {call.service} (they offer {', '.join(known) or 'nothing'})"
         else:
-            shown = ", ".join(site.address.shown for site in self._sites)
+            shown = "; ".join(
+                site.address.shown + ("" if site.error is None else f": {site.error}") for site in self._sites
+            )
             why = f"no exec server is connected ({shown})"
         return NoSlot(f"No slot came in time: {why}.", after_s=NO_SLOT_WAIT_S)
 
@@ -284,14 +341,11 @@ class SlotClient:
             return
         run.place(source, sink)
         seen_at = self._options.pipe_host or link.local_host
-        args = dict(call.args) if isinstance(call.args, Mapping) else list(call.args)
-        work = Work(
-            args=args, stdin=None if source is None else source.url(seen_at), stdout=sink.url(seen_at),
-            timeout_s=call.timeout_s, env=dict(call.env), subject=call.name,
-        )  # fmt: skip
+        stdin = None if source is None else source.url(seen_at)
+        work = structs.replace(run.work, stdin=stdin, stdout=sink.url(seen_at))
         try:
             frame = encode(Job(run.job_id, work), frame_bytes_max=link.frame_bytes_max)
-        except (ProtocolError, TypeError) as error:
+        except ProtocolError as error:
             self._tell(demands.Unsendable(run.job_id, str(error)))
             return
         link.send(frame)
@@ -352,6 +406,8 @@ class SlotClient:
         elif site.failures % LOG_EVERY == 0:
             log.warning("exec server cannot be reached; trying again", address=site.address.shown, error=how)
         site.failures += 1
+        site.error = how
+        site.broken += was is not None
         self._tell_pool(site, pools.Dropped(pool_number))
 
     async def _on_message(self, site: _Site, pool_number: int, link: SocketLink, message: ServerMessage) -> None:
@@ -393,7 +449,11 @@ class SlotClient:
         first = link.number not in self._hellos
         self._hellos[link.number], self._links[link.number] = hello, link
         if first:
-            site.failures = 0
+            site.failures, site.error = 0, None
+            if site.broken:
+                site.broken -= 1
+                shown = site.address.shown
+                self._tally.reconnects[shown] = self._tally.reconnects.get(shown, 0) + 1
             log.info("exec server connected", address=site.address.shown, instance=hello.instance_id)
         self._tell(
             demands.Announced(
@@ -477,6 +537,11 @@ class SlotClient:
         if self._tick_at is None or at < self._tick_at:
             self._tick_at = at
             self._wake.set()
+
+
+def _note_place(run: ExecRun, told: "asyncio.Future[Place | None]") -> None:
+    if not told.cancelled():
+        run.place_told = told.result()
 
 
 @dataclass(slots=True)

@@ -87,6 +87,11 @@ class Commands:
         """
         self._record.open()
 
+    def redeclare(self, services: Mapping[str, Service], *, pipe_hosts: tuple[str, ...] = ()) -> None:
+        """What may run from now on; what runs goes on under the limits that it began with."""
+        self._services = services
+        self._streams.hosts = pipe_hosts
+
     def start(self, job_id: str, service: str, job: Work) -> None:
         """Begins a command; `ended` will be called for it, perhaps at once, also if it is refused. Never raises."""
         assert job_id not in self._running, "a job id runs once at a time"

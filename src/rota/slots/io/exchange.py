@@ -27,6 +27,7 @@ from rota.slots.events import (
     Garbled,
     Kill,
     Moved,
+    Redeclared,
     Said,
     Send,
     Tick,
@@ -34,6 +35,7 @@ from rota.slots.events import (
 from rota.slots.io.figures import Figures
 from rota.slots.messages import ClientMessage, Receipt, ServerMessage, Work
 from rota.slots.progress import Moved as Movement
+from rota.slots.rules import Rules
 
 log = get_logger("rota.execserver")
 
@@ -111,6 +113,10 @@ class Exchange:
     def drain(self) -> None:
         """No more slots are dealt; safe to repeat."""
         self._happened(Drain())
+
+    def redeclare(self, rules: Rules) -> None:
+        """Other services, waitgroups and ways to deal slots from now on; what runs goes on."""
+        self._happened(Redeclared(rules))
 
     def stop(self) -> None:
         """Nothing is timed any more, and all connections are closed; safe to repeat."""

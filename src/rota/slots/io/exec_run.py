@@ -13,8 +13,9 @@ from typing import Any, BinaryIO, Final
 
 from rota.commands import Call, Place, Stdin
 from rota.errors import ExecError, ExecFailed, ExecLost, ExecRefused, ExecStopped
+from rota.io.clock import lease_clock
 from rota.slots.io.pipes import Pipe, PipeError
-from rota.slots.messages import EndedBy, Receipt
+from rota.slots.messages import EndedBy, Receipt, Work
 
 CHUNK_BYTES: Final = 256 * 1024
 """How much of a file or of bytes is fed at a time."""
@@ -30,6 +31,7 @@ class ExecRun:
     Args:
         call: what to run.
         job_id: its id on the wire.
+        work: what exec servers are told to run, but for its streams.
         stop: asks for the command to be stopped.
         locate: asks where it stands in line.
     """
@@ -38,12 +40,17 @@ class ExecRun:
         self,
         call: Call,
         job_id: str,
+        work: Work,
         *,
         stop: Callable[[str], None],
         locate: Callable[[str], "asyncio.Future[Place | None]"],
     ) -> None:
         self.call = call
         self.job_id = job_id
+        self.work = work
+        self.wanted_at = lease_clock()
+        self.place_told: Place | None = None
+        """Where it stood in line when that was last asked; the want-book's number alone."""
         self.cancelled = False
         self.reading = False
         self._stop = stop
@@ -86,7 +93,11 @@ class ExecRun:
 
     async def position(self) -> Place | None:
         """Where it stands in line."""
-        return None if self._has_slot.is_set() else await self._locate(self.job_id)
+        if self._has_slot.is_set():
+            return None
+        unclaimed = 0 if self.call.unclaimed is None else await self.call.unclaimed()
+        place = await self._locate(self.job_id)
+        return None if place is None or self._has_slot.is_set() else place.behind(unclaimed)
 
     def cancel(self) -> None:
         """Stops the command, or its wait."""
@@ -203,6 +214,11 @@ class ExecRun:
         receipt = self.receipt
         if not receipt.ok:
             if self.call.check or self.cancelled:
+                cause = None if self._source is None else self._source.cause
+                if cause is not None and receipt.ended_by == EndedBy.BROKEN:
+                    # The exec server saw a stream that broke off. Why, is known here alone.
+                    why = f"its input could not be read here ({type(cause).__name__}: {cause})."
+                    raise ExecFailed(f"{self.call.service} did not go well: {why}", receipt=receipt) from cause
                 raise error_of(self.call.service, receipt)
             return
         whole = count == receipt.bytes_out and receipt.dropped_bytes == 0 and receipt.digest in (None, digest)

@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
 
@@ -180,10 +180,12 @@ class _Keeper:
             os.chdir(run.folder)
             # A name without a slash is looked for along the exec server's own PATH. What is open here stays here:
             # descriptors are close-on-exec unless told otherwise.
-            pid = os.posix_spawnp(
-                run.argv[0], run.argv, run.env, file_actions=actions, setsid=True, setsigdef=IGNORED,
-                setsigmask=self._mask,
-            )  # fmt: skip
+            with _bounded(run.data_bytes_max) as bound:
+                pid = os.posix_spawnp(
+                    run.argv[0], run.argv, run.env, file_actions=actions, setsid=True, setsigdef=IGNORED,
+                    setsigmask=self._mask,
+                )  # fmt: skip
+                bound(pid)
         except (OSError, ValueError) as error:
             if kept is not None:
                 kept.close()
@@ -277,6 +279,29 @@ class _Keeper:
 
     def _send(self, message: Message) -> None:
         self._wire.sendall(frame(message))
+
+
+@contextlib.contextmanager
+def _bounded(data_bytes_max: int) -> Iterator[Callable[[int], None]]:
+    """Within the block what is started may have so much memory for each process; what the block gives takes its id,
+    and makes sure that it cannot allow itself more. A spawned process inherits the limit: it never runs without."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    allowed = [limit for limit in (data_bytes_max, soft, hard) if limit not in (0, resource.RLIM_INFINITY)]
+    if not data_bytes_max:
+        yield lambda _pid: None
+        return
+    least = min(allowed)
+    resource.setrlimit(resource.RLIMIT_DATA, (least, hard))
+    try:
+        yield lambda pid: _settle(pid, least)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _settle(pid: int, limit: int) -> None:
+    # It may have ended already, or be another user's (a set-user-id program), or the system has no such call.
+    with contextlib.suppress(OSError, AttributeError):
+        resource.prlimit(pid, resource.RLIMIT_DATA, (limit, limit))
 
 
 def serve(wire: socket.socket) -> None:

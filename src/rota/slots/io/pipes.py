@@ -6,10 +6,11 @@ Memory is bounded: who is slow is waited for, on both sides. A stream that break
 """
 
 import asyncio
+import logging
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -26,6 +27,10 @@ PIPES_MAX: Final = 10_000
 HELD_BYTES_MAX: Final = 1024 * 1024
 """What a sink holds for a reader that is slow; then the exec server waits, and then the command."""
 READ_BYTES: Final = 256 * 1024
+HEAD_S_MAX: Final = 10.0
+"""How long a request may take to name its pipe: until then it may be anybody's, and holds a descriptor."""
+_QUIET: Final = logging.getLogger("rota.pipes.http")
+_QUIET.disabled = True  # what strangers send is refused, and no news; what fails in here is told where it is handled
 
 
 class Pipe:
@@ -34,11 +39,13 @@ class Pipe:
     Attributes:
         path: its path on the server; the last part is secret.
         begun: whether the exec server has come for it.
+        cause: what went wrong with what a source is made of; None: nothing did.
     """
 
     def __init__(self, pipes: "Pipes", chunks: AsyncIterator[bytes] | None) -> None:
         self.path = PREFIX + secrets.token_urlsafe(ID_BYTES)
         self.begun = False
+        self.cause: Exception | None = None
         self._pipes = pipes
         self._source = chunks
         self._held: deque[bytes] = deque()
@@ -118,6 +125,9 @@ class Pipe:
     async def _take(self, request: web.BaseRequest) -> web.StreamResponse:
         """Takes what the exec server sends, no faster than it is read."""
         count = 0
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+            # It waits for this word before it sends.
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             async for chunk in request.content.iter_any():
                 count += len(chunk)
@@ -145,17 +155,52 @@ class Pipe:
         response.enable_chunked_encoding()
         await response.prepare(request)
         try:
-            async for chunk in self._source:
+            async for chunk in self._made():
                 await response.write(chunk)
-        except OSError as error:
-            self._end(f"the exec server stopped fetching it ({type(error).__name__})")
-            raise
         except Exception as error:
-            self._end(f"what it came from failed: {error!r}")
+            self._end(
+                f"the exec server stopped fetching it ({type(error).__name__})"
+                if self.cause is None
+                else f"what it came from failed: {error!r}"
+            )
             raise
         await response.write_eof()
         self._end(None)
         return response
+
+    async def _made(self) -> AsyncIterator[bytes]:
+        """What the source is made of; what goes wrong here is its maker's, and not the network's."""
+        assert self._source is not None, "a sink has nothing to send"
+        try:
+            async for chunk in self._source:
+                if not isinstance(chunk, bytes | bytearray | memoryview):
+                    raise TypeError(f"a chunk is {type(chunk).__name__}, and a command is fed bytes")
+                yield chunk
+        except Exception as error:
+            self.cause = error
+            raise
+
+
+class _Server(web.Server):
+    """aiohttp's server, which bounds the size of a request's head and not its time."""
+
+    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], **options: Any) -> None:
+        super().__init__(handler, **options)
+        self._unnamed: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._unnamed[handler] = asyncio.get_running_loop().call_later(HEAD_S_MAX, transport.abort)
+
+    def named(self, handler: web.RequestHandler) -> None:
+        """A request of this connection has come."""
+        timer = self._unnamed.pop(handler, None)
+        if timer is not None:
+            timer.cancel()
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        self.named(handler)
+        super().connection_lost(handler, exc)
 
 
 class Pipes:
@@ -172,6 +217,7 @@ class Pipes:
         self._pipes_max = pipes_max
         self._waiting: dict[str, Pipe] = {}
         self._all: set[Pipe] = set()
+        self._server: _Server | None = None
         self._runner: web.ServerRunner | None = None
         self._starting = asyncio.Lock()
 
@@ -186,7 +232,12 @@ class Pipes:
         async with self._starting:
             if self._runner is not None:
                 return
-            server = web.Server(self._answer, access_log=None, handler_cancellation=True, read_bufsize=READ_BYTES)
+            self._server = server = _Server(
+                self._answer, access_log=None, handler_cancellation=True, read_bufsize=READ_BYTES, logger=_QUIET,
+                keepalive_timeout=HEAD_S_MAX,
+                # Bytes are handed on as they come: what they are is the command's business.
+                auto_decompress=False,
+            )  # fmt: skip
             runner = web.ServerRunner(server)
             await runner.setup()
             try:
@@ -241,6 +292,8 @@ class Pipes:
         return pipe
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if self._server is not None:
+            self._server.named(request.protocol)
         if request.method not in ("GET", "PUT"):
             return _refusal(405, {"Allow": "GET, PUT"})
         if "Range" in request.headers or "Content-Range" in request.headers:

@@ -74,7 +74,10 @@ class Running:
         self._over = over
         self.begun_at = time.monotonic()
         try:
-            keeper.begin(Run(self._plan.argv, dict(self._plan.env), self._folder, len(descriptors)), descriptors, self)
+            run = Run(
+                self._plan.argv, dict(self._plan.env), self._folder, len(descriptors), self._plan.limits.data_bytes_max
+            )  # fmt: skip
+            keeper.begin(run, descriptors, self)
         except KeeperDied as error:
             self.died(error)
             return
@@ -166,6 +169,9 @@ class Running:
             self._refusal = f"'{self._plan.argv[0]}' cannot be started: {ended.error}. Look at the service's command."
         self._peak_bytes = max(self._peak_bytes, ended.peak_memory_bytes)
         self._gone(ended.status)
+        if ended.status:
+            # It may have been too quick to be looked at in time, and have met the system's own limit instead.
+            self.holds(ended.peak_memory_bytes)
         if self._flows is None:
             self._take(ended.stdout, ended.stderr)
             self._finish()

@@ -28,7 +28,7 @@ from rota.slots import view
 from rota.slots.broker import Broker
 from rota.slots.io.exchange import Exchange, Runner
 from rota.slots.io.figures import Figures
-from rota.slots.io.session import Session
+from rota.slots.io.session import Session, peer_of
 from rota.slots.messages import Receipt
 from rota.slots.progress import Moved
 
@@ -182,7 +182,8 @@ class ExecServer:
         if token is not None:
             said = connection.headers.get("authorization", "").removeprefix("Bearer ")
             # In constant time: how long a comparison takes would tell how much of a guess is right.
-            if not hmac.compare_digest(said.encode("utf-8", "replace"), token.encode()):
+            # A header is read as latin-1, so this is what was sent, byte for byte.
+            if not hmac.compare_digest(said.encode("latin-1"), token.encode()):
                 return PlainTextResponse(
                     "The token is missing or wrong: send Authorization: Bearer TOKEN (ROTA_EXEC_TOKEN).\n", 401
                 )
@@ -209,6 +210,8 @@ class ExecServer:
         if refusal is None and len(self._sessions) >= CLIENTS_MAX:
             refusal = PlainTextResponse("Too many clients are connected; try again later.\n", 503)
         if refusal is not None:
+            why = bytes(refusal.body).decode().strip()
+            log.warning("a client is refused", peer=peer_of(websocket), status=refusal.status_code, why=why)
             await websocket.send_denial_response(refusal)
             return
         await websocket.accept()

@@ -6,6 +6,7 @@ it are one callback; the tasks here take what does not fit through there, and se
 
 import asyncio
 import contextlib
+import re
 from typing import Final
 
 from starlette.types import Receive, Send
@@ -74,7 +75,7 @@ class Session:
     async def run(self) -> None:
         """Serves the client until it is gone, or has to go."""
         number = self._exchange.join(self, weight=_weight(self._websocket))
-        log.info("client connected", client=number, peer=_peer(self._websocket))
+        log.info("client connected", client=number, peer=peer_of(self._websocket))
         reader = asyncio.create_task(self._read(number))
         writer = asyncio.create_task(self._outbox.run())
         if self._straight is not None:
@@ -145,9 +146,11 @@ class Session:
 
 def _weight(websocket: WebSocket) -> int:
     asked = websocket.query_params.get("weight", "1")
-    return int(asked) if asked.isdigit() and 0 < len(asked) < 6 and int(asked) else 1
+    # Only these ten digits: others are digits too, and no numbers.
+    return int(asked) if re.fullmatch("[0-9]{1,5}", asked) and int(asked) else 1
 
 
-def _peer(websocket: WebSocket) -> str:
+def peer_of(websocket: WebSocket) -> str:
+    """Where a client is, for people."""
     client = websocket.client
     return "" if client is None else f"{client.host}:{client.port}"

@@ -22,12 +22,12 @@ _PATH: Final = re.compile(r"/pipe/[A-Za-z0-9_-]{22,64}")
 class Streams:
     """Fetches and puts.
 
-    Args:
+    Attributes:
         hosts: the only hosts that are spoken to; empty: whatever a client names.
     """
 
     def __init__(self, hosts: tuple[str, ...] = ()) -> None:
-        self._hosts = hosts
+        self.hosts = hosts
         self._session: aiohttp.ClientSession | None = None
 
     def check(self, name: str, url: str | None) -> None:
@@ -44,7 +44,7 @@ class Streams:
             fits = False
         if not fits or parts.username or parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
             raise ArgumentsError(f"The {name} is no pipe: give http://HOST:PORT/pipe/ID.")
-        if self._hosts and parts.hostname not in self._hosts:
+        if self.hosts and parts.hostname not in self.hosts:
             raise ArgumentsError(f"The {name} is at {parts.hostname}, which server.pipe_hosts does not list.")
 
     async def fetch(self, url: str, writer: Writer, count: Callable[[int], None]) -> None:

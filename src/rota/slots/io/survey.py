@@ -73,8 +73,9 @@ def calls_of(job_id: str, seen: Sequence[Seen]) -> list[JobCall]:
             if not view.job_id.startswith(f"{job_id}."):
                 continue
             assert one.overview is not None, "views are of an overview"
-            waitgroup = one.overview.services[view.service].waitgroup
-            running = one.overview.waitgroups[waitgroup].running
+            # A service that is declared no more may yet run.
+            service = one.overview.services.get(view.service)
+            running = 0 if service is None else one.overview.waitgroups[service.waitgroup].running
             call = JobCall(one.address.shown, view.service, view.state, view.for_s, view.ahead, running)
             known = best.get(view.job_id)
             if known is None or _rank(call) < _rank(known):

@@ -3,12 +3,12 @@
 -- Parameters: $1 holder text, $2 host text, $3 pid integer, $4 version text, $5 role text, $6 settings digest text,
 --   $7 kinds jsonb (with limits), $8 running jsonb, $9 passes jsonb, $10 draining boolean,
 --   $11 limits jsonb (of kinds, over all servers), $12 stale_s float8 (how long a silent row stays),
---   $13 now timestamptz or null.
+--   $13 facts jsonb (what holds its jobs back, see rota.queue.standing), $14 now timestamptz or null.
 -- Rows: none.
 -- Locks: the process's own row; the removed rows, FOR UPDATE SKIP LOCKED.
 -- Index: servers_pkey; the stale are found by reading the table, one row for each process.
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($13::timestamptz, now()) AS now
+    SELECT coalesce($14::timestamptz, now()) AS now
 ), stale AS MATERIALIZED (
     SELECT s.holder FROM :"schema".servers AS s CROSS JOIN clock
     WHERE s.seen_at < clock.now - make_interval(secs => $12) AND s.holder <> $1
@@ -17,8 +17,8 @@ WITH clock AS MATERIALIZED (
     DELETE FROM :"schema".servers AS s WHERE s.holder = ANY (ARRAY(SELECT stale.holder FROM stale))
 )
 INSERT INTO :"schema".servers AS s
-    (holder, host, pid, version, role, settings_digest, kinds, running, passes, draining, limits, started_at,
+    (holder, host, pid, version, role, settings_digest, kinds, running, passes, draining, limits, facts, started_at,
      seen_at)
-SELECT $1, $2, $3, $4, $5, $6, $7::jsonb, $8::jsonb, $9::jsonb, $10, $11::jsonb, clock.now, clock.now FROM clock
+SELECT $1, $2, $3, $4, $5, $6, $7::jsonb, $8::jsonb, $9::jsonb, $10, $11::jsonb, $13::jsonb, clock.now, clock.now FROM clock
 ON CONFLICT (holder) DO UPDATE
-    SET running = EXCLUDED.running, draining = EXCLUDED.draining, seen_at = EXCLUDED.seen_at
+    SET running = EXCLUDED.running, draining = EXCLUDED.draining, facts = EXCLUDED.facts, seen_at = EXCLUDED.seen_at

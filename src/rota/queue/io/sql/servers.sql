@@ -3,7 +3,7 @@
 -- Rows: the columns of servers, and live boolean; by host, start and holder.
 -- Locks: none.
 -- Index: none; the table holds one row for each process.
-SELECT s.holder, s.host, s.pid, s.version, s.role, s.settings_digest, s.kinds, s.running, s.passes, s.draining, s.limits,
+SELECT s.holder, s.host, s.pid, s.version, s.role, s.settings_digest, s.kinds, s.running, s.passes, s.draining, s.limits, s.facts,
        s.started_at, s.seen_at, s.seen_at >= coalesce($2::timestamptz, now()) - make_interval(secs => $1) AS live
 FROM :"schema".servers AS s
 ORDER BY s.host, s.started_at, s.holder

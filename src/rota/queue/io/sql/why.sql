@@ -1,7 +1,8 @@
 -- What holds a job: its surroundings at one moment, for rota.queue.explain. It changes nothing.
 -- Parameters: $1 job uuid, $2 live_s float8 (how long ago a live server was seen at most), $3 jobs ahead that are
 --   counted at most integer, $4 ended jobs for the pace at most integer, $5 now timestamptz or null.
--- Rows: one, none if there is no such job: takers jsonb (live servers that take the kind, with what they run of it),
+-- Rows: one, none if there is no such job: takers jsonb (live servers that take the kind, with what they run of it, what
+--   they say of themselves and, where that holds jobs of the kind back, what else they run),
 --   roles text[] and kinds text[] (of all live servers), pauses jsonb, limits jsonb (those of the kind over all
 --   servers, as the server that was seen last has them), running bigint, tenant_running bigint, tenant_jobs jsonb (the oldest 5 of these),
 --   tenants_waiting bigint, ahead bigint, ahead_higher bigint, ahead_top
@@ -18,13 +19,22 @@ WITH clock AS MATERIALIZED (
     SELECT e.id, e.kind, e.tenant, e.priority, e.run_after, e.state, e.leased_by
     FROM :"schema".ended_jobs AS e WHERE e.id = $1
 ), live AS MATERIALIZED (
-    SELECT s.holder, s.role, s.kinds, s.limits, s.draining, s.seen_at
+    SELECT s.holder, s.role, s.kinds, s.limits, s.draining, s.seen_at, s.facts
     FROM :"schema".servers AS s CROSS JOIN clock
     WHERE s.seen_at >= clock.now - make_interval(secs => $2)
 ), leased AS MATERIALIZED (
     SELECT o.id, o.leased_by, o.tenant, o.started_at, o.heartbeat_at, o.lease_until
     FROM :"schema".open_jobs AS o CROSS JOIN clock
     WHERE o.state = 'leased' AND o.lease_until > clock.now AND o.kind = (SELECT job.kind FROM job)
+), bound AS MATERIALIZED (
+    -- Servers where jobs of other kinds take what this one needs: CPU slots, or a share of the slots of exec servers.
+    SELECT live.holder, live.facts
+    FROM job CROSS JOIN live
+    WHERE live.kinds ? job.kind AND (live.facts -> 'cpu_kinds' ? job.kind OR live.facts -> 'exec' -> 'kinds' ? job.kind)
+), held AS MATERIALIZED (
+    SELECT o.id, o.kind, o.leased_by, o.started_at, o.heartbeat_at
+    FROM :"schema".open_jobs AS o CROSS JOIN clock
+    WHERE o.state = 'leased' AND o.lease_until > clock.now AND o.leased_by IN (SELECT bound.holder FROM bound)
 ), limited AS MATERIALIZED (
     SELECT (array_agg(live.limits -> job.kind ORDER BY live.seen_at DESC, live.holder))[1] AS limits
     FROM job CROSS JOIN live
@@ -50,11 +60,24 @@ SELECT coalesce((
                       'running', ran.running, 'oldest_id', oldest.id,
                       'oldest_s', extract(epoch FROM clock.now - oldest.started_at),
                       'progress_s', extract(epoch FROM clock.now - oldest.heartbeat_at),
-                      'lease_left_s', extract(epoch FROM oldest.lease_until - clock.now)) ORDER BY live.holder)
+                      'lease_left_s', extract(epoch FROM oldest.lease_until - clock.now),
+                      'facts', live.facts, 'held', counted.held, 'cpu_jobs', cpu.jobs) ORDER BY live.holder)
            FROM live
                 CROSS JOIN LATERAL (SELECT count(*) AS running FROM leased WHERE leased.leased_by = live.holder) AS ran
                 LEFT JOIN LATERAL (SELECT * FROM leased WHERE leased.leased_by = live.holder
                                    ORDER BY leased.started_at, leased.id LIMIT 1) AS oldest ON true
+                CROSS JOIN LATERAL (
+                    SELECT coalesce(jsonb_object_agg(one.kind, one.count), '{}') AS held
+                    FROM (SELECT held.kind, count(*) AS count FROM held WHERE held.leased_by = live.holder
+                          GROUP BY held.kind) AS one) AS counted
+                CROSS JOIN LATERAL (
+                    SELECT coalesce(jsonb_agg(jsonb_build_object(
+                               'job_id', one.id, 'kind', one.kind, 'holder', live.holder,
+                               'runs_s', extract(epoch FROM clock.now - one.started_at),
+                               'progress_s', extract(epoch FROM clock.now - one.heartbeat_at))
+                               ORDER BY one.started_at, one.id), '[]') AS jobs
+                    FROM (SELECT * FROM held WHERE held.leased_by = live.holder AND live.facts -> 'cpu_kinds' ? held.kind
+                          ORDER BY held.started_at, held.id LIMIT 5) AS one) AS cpu
            WHERE live.kinds ? job.kind), '[]') AS takers,
        ARRAY(SELECT live.role FROM live ORDER BY live.role) AS roles,
        ARRAY(SELECT DISTINCT kind.name FROM live CROSS JOIN jsonb_object_keys(live.kinds) AS kind(name)
