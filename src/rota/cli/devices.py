@@ -113,6 +113,7 @@ def disable(
     schema: Schema = None,
 ) -> None:
     """Cut an organisation off until it is enabled again."""
+    pairing.check_name("organisation", org)
     _run(lambda devices: devices.disable_org(org, reason=reason and reason[:200]), dsn, schema)
     terminal.write(f"disabled {terminal.plain(org)}; rota runner enable lets it use runners again\n")
 
