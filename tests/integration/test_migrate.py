@@ -190,7 +190,7 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(default_server:
     default_server.psql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'")
     try:
         for ask in (up, status, require_current):
-            with pytest.raises(DatabaseError, match="has the encoding LATIN1.* created with ENCODING 'UTF8'"):
+            with pytest.raises(DatabaseError, match=r"has the encoding LATIN1.* created with ENCODING 'UTF8'"):
                 await ask(Target(default_server.dsn_of(name)))
     finally:
         default_server.psql(f"DROP DATABASE {name} WITH (FORCE)")
