@@ -78,16 +78,6 @@ def test_the_runners_bench_measures_ops_assignments_and_the_gate(tmp_path: Path)
     assert "NATS" not in done.stdout and "in the crowd" not in done.stdout
 
 
-def test_the_crowd_of_the_runners_bench_in_its_smallest_form(tmp_path: Path) -> None:
-    found = tmp_path / "bench.json"
-    done = run("runners", "crowd", "--quick", "--runners", "10", "--jobs", "4", "--json", str(found))
-    assert done.returncode == 0, done.stdout + done.stderr
-    middle = json.loads(found.read_text())["medians"]
-    assert (middle["cut.lost"], middle["kill.lost"]) == (0, 0)
-    assert middle["memory.rota"] > 0 and middle["beats.answered"] > 0
-    assert "10 runners in the crowd, 4 of them with a job" in done.stdout
-
-
 def test_a_bench_that_does_not_exist_is_said_so() -> None:
     done = run("nothing")
     assert done.returncode == 2
@@ -122,13 +112,3 @@ async def test_history_is_no_work_that_is_due(dsn: str) -> None:
     assert await connection.fetchval("SELECT count(DISTINCT id) FROM rota.jobs") == 90
     assert await connection.fetchval(rota.PENDING) is False
     await connection.close()
-
-
-def test_the_runners_bench_measures_and_writes_its_bars(tmp_path: Path) -> None:
-    found = tmp_path / "bench.json"
-    done = run("runners", "--quick", "--json", str(found))
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = json.loads(found.read_text())
-    assert set(said["medians"]) == {"op.rota", "op.echo", "assign.rota", "assign.raw"}
-    assert [bar["bar"] for bar in said["bars"]] == [4.0, 5.0]
-    assert all(value > 0 for value in said["medians"].values())

@@ -5,7 +5,7 @@ answers as in the document, what is wrong refused and what is right taken. The s
 """
 
 import asyncio
-import contextlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,20 @@ parameters = {{ "path.id" = "{judged}" }}
 """
 
 
+async def beats(runner: Runner, assigns: dict[str, dict[str, Any]]) -> None:
+    """It lives, and so do its jobs, however long the checks take."""
+    while True:
+        held = [{"jobId": job_id, "leaseEpoch": one["payload"]["leaseEpoch"]} for job_id, one in assigns.items()]
+        await runner.say("heartbeat", {"freeSlots": 0, "running": held})
+        await asyncio.sleep(5)
+
+
 async def answers(runner: Runner, assigns: dict[str, dict[str, Any]]) -> None:
     """A runner that refuses each op that it is asked for."""
     while True:
-        request = await runner.hear("op.request")
+        request = json.loads(await runner.socket.recv())
+        if request["type"] != "op.request":
+            continue
         error = {"code": "unsupported_op", "message": "none", "retryable": False}
         op_id = request["payload"]["opId"]
         assign = assigns[request["jobId"]]
@@ -62,7 +72,7 @@ async def test_the_document_and_the_gateway_are_of_one_mind(
             await engine.until(judged, "Running")
             config = tmp_path / "schemathesis.toml"
             config.write_text(CONFIG.format(session=running["sessionId"], judged=judged["jobId"]))
-            answering = asyncio.create_task(answers(runner, assigns))
+            living = [asyncio.create_task(work(runner, assigns)) for work in (beats, answers)]
             checking = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run",
                 engine.base + "/openapi.json", "--header", f"Authorization: Bearer {TOKEN}", "--checks", "all",
@@ -75,9 +85,9 @@ async def test_the_document_and_the_gateway_are_of_one_mind(
                 if checking.returncode is None:
                     checking.kill()
                     await checking.wait()
-                answering.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await answering
+                for task in living:
+                    task.cancel()
+                await asyncio.wait(living)
             report = said.decode()
             assert checking.returncode == 0, report
             assert "Tested: 13" in report and "Missing test data" not in report, report

@@ -18,6 +18,7 @@ from rota.runners import messages, ops
 from rota.runners.messages import (
     PAYLOAD_BYTES_MAX,
     READ_BYTES_MAX,
+    TEXT_MAX,
     AnyMessage,
     CloseCode,
     Frame,
@@ -288,6 +289,29 @@ def test_a_nul_in_what_is_written_down_is_shown_and_stops_nothing(of: Callable[[
     read = {"content": "a\0b", "encoding": "utf8", "bytes": 3}
     assert said("op.response", opId="1", ok=True, result=read).result == read
     assert said("complete", outcome="succeeded", result={"x": "\\u0000"}).result == {"x": "\\u0000"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "payload"),
+    [
+        ("fail", "message", {"class": "input", "code": "bad", "retryable": False}),
+        ("progress", "detail", {"stage": "encode"}),
+        ("reject", "message", {"reason": "busy"}),
+    ],
+)
+def test_a_long_text_is_cut_and_its_message_counts(kind: str, field: str, payload: dict[str, Any]) -> None:
+    """The end of a job is not lost because a program had much to say."""
+
+    def said(text: str) -> Any:
+        job = "0197c7a0-0000-7000-8000-0000000000a1"
+        whole = {"leaseEpoch": 1, "jobToken": "t", field: text} | payload
+        frame = from_runner(json.dumps({"v": 1, "type": kind, "id": "1", "jobId": job, "payload": whole}))
+        assert frame is not None
+        return getattr(frame.message, field)
+
+    assert said("é" * TEXT_MAX) == "é" * TEXT_MAX
+    assert said("é" * (TEXT_MAX + 1)) == "é" * (TEXT_MAX - 1) + "…"
+    assert said("x" * 3_000_000) == "x" * (TEXT_MAX - 1) + "…"
 
 
 def test_every_message_is_of_one_of_both_sides() -> None:

@@ -1,6 +1,7 @@
 """A second corpus, of work that people do and of ways out, and mutants of both corpora.
 
-The lines have the form of the first corpus. Each allowed one was run on ffmpeg 5.1.9 and 9.0.2.
+The lines have the form of the first corpus. Those that are allowed were run on ffmpeg 5.1.9 and 9.0.2, as far as the
+builds have what they ask for.
 """
 
 import json

@@ -112,7 +112,8 @@ def disable(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Disable an organisation: its devices are cut off at once, and it gets no runner until it is enabled."""
+    """Cut an organisation off until it is enabled again."""
+    pairing.check_name("organisation", org)
     _run(lambda devices: devices.disable_org(org, reason=reason and reason[:200]), dsn, schema)
     terminal.write(f"disabled {terminal.plain(org)}; rota runner enable lets it use runners again\n")
 
@@ -122,7 +123,7 @@ def enable(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Let a disabled organisation use runners again; its devices come back by themselves."""
+    """Let a disabled organisation use runners again."""
     was = _run(lambda devices: devices.enable_org(org), dsn, schema)
     terminal.write(f"{'enabled' if was else 'was not disabled:'} {terminal.plain(org)}\n")
 

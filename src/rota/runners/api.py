@@ -28,11 +28,10 @@ UNTIL: Final = ("ended", "running")
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024 + 64 * 1024
 """As large as the frame that the arguments of an op go into."""
 
-NAME_MAX: Final = 200
 UNVERIFIED: Final = "verification_failed"
 """The code of a job whose output the platform refused."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
+Name = Annotated[str, Meta(min_length=1, max_length=pairing.NAME_MAX)]
 PublicKey = Annotated[str, Meta(max_length=200, extra_json_schema={"pattern": r"^[A-Za-z0-9_-]{43}=?$"})]
 """The 32 bytes of an Ed25519 key in base64url. Told in the document; checked where the answer can say it in words."""
 Seconds = Annotated[int, Meta(ge=1, le=records.SESSION_S_MAX)]
@@ -196,7 +195,7 @@ class PutOrganisation(Body, frozen=True):
     """Whether an organisation may use runners, and why it may not."""
 
     disabled: bool
-    reason: Annotated[str, Meta(max_length=NAME_MAX)] | None = None
+    reason: Annotated[str, Meta(max_length=pairing.NAME_MAX)] | None = None
 
 
 class Organisation(Body, frozen=True):

@@ -13,13 +13,13 @@ Spec: runners, "Transport and envelope", "Message catalogue".
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, structs
 
 from rota.errors import ProtocolError
 
@@ -41,8 +41,10 @@ Uuid = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-f
 Id = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
 Word = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
 """No control characters: words and ids go into logs and into the database."""
-Text = Annotated[str, Meta(max_length=20_000)]
-"""Something for people; long enough for the last lines of a program's complaints."""
+Text = str
+"""Something for people. A gateway keeps TEXT_MAX characters of it: a message does not count less for its length."""
+TEXT_MAX: Final = 20_000
+"""Long enough for the last lines of a program's complaints."""
 JsonObject = dict[str, Any]
 """A user's own object, or one whose fields an op or a job type defines."""
 
@@ -468,7 +470,12 @@ def from_runner(frame: str | bytes) -> Frame | None:
     Raises: ProtocolError if the frame is no envelope of this version, or a field is missing or wrong.
     """
     found = _decode(frame, _FROM_RUNNER)
-    if found is None or not isinstance(found.message, _WRITTEN_DOWN):
+    if found is None:
+        return None
+    message = _shortened(found.message)
+    if message is not found.message:
+        found = replace(found, message=message)
+    if not isinstance(found.message, _WRITTEN_DOWN):
         return found
     if (b"\\u0000" if isinstance(frame, bytes) else "\\u0000") not in frame:  # type: ignore[operator]
         return found
@@ -476,6 +483,12 @@ def from_runner(frame: str | bytes) -> Frame | None:
     kind: type[Any] = type(found.message)
     message = msgspec.convert(_without_nul(msgspec.to_builtins(found.message)), kind)
     return Frame(found.id, message, found.job_id, found.session_id)
+
+
+def _shortened(message: Any) -> Any:
+    said = ((name, getattr(message, name, None)) for name in ("message", "detail", "reason"))
+    long = {name: f"{text[: TEXT_MAX - 1]}…" for name, text in said if isinstance(text, str) and len(text) > TEXT_MAX}
+    return structs.replace(message, **long) if long else message
 
 
 def _without_nul(value: Any) -> Any:

@@ -28,6 +28,8 @@ VALID_S_MAX: Final = 86_400.0
 OVERLAP_S: Final = 86_400.0
 """How long the key or secret before is good after a rotation: a day, in which every machine is told."""
 OVERLAP_S_MAX: Final = 7 * 86_400
+NAME_MAX: Final = 200
+"""Characters of an organisation's id, and of a device's name."""
 CREDENTIAL_PREFIX: Final = "rpool_"
 
 
@@ -54,6 +56,15 @@ def new_code(choice: Callable[[str], str]) -> Code:
     """A code of letters that `choice` draws; give it `secrets.choice`."""
     drawn = "".join(choice(LETTERS) for _ in range(SELECTOR_LENGTH + SECRET_LENGTH))
     return Code(drawn[:SELECTOR_LENGTH], drawn[SELECTOR_LENGTH:])
+
+
+def check_name(what: str, text: str) -> None:
+    """Refuses a name that nobody can have meant, such as the empty one of a shell's unset variable.
+
+    Raises: PairingError with code bad_name.
+    """
+    if not text.strip() or len(text) > NAME_MAX or not text.isprintable():
+        raise PairingError(f"{text[:50]!r} is no {what}: give 1 to {NAME_MAX} printable characters.", code="bad_name")
 
 
 def read_code(text: str) -> Code:

@@ -31,7 +31,12 @@ class Devices(Statements):
     async def new_code(
         self, org_id: str, name: str, *, valid_s: float = pairing.VALID_S, now: datetime | None = None
     ) -> pairing.Code:
-        """Makes a one-time code that pairs one device to an organisation. It is shown once and kept as a hash."""
+        """Makes a one-time code that pairs one device to an organisation. It is shown once and kept as a hash.
+
+        Raises: PairingError for a name that is none.
+        """
+        pairing.check_name("organisation", org_id)
+        pairing.check_name("name of a device", name)
         for _ in range(CODE_TRIES):
             code = pairing.new_code(secrets.choice)
             if await self._fetch("add_code.sql", code.selector, code.hash, org_id, name, valid_s, now):
@@ -82,8 +87,9 @@ class Devices(Statements):
     async def rename(self, device_id: str, name: str, *, now: datetime | None = None) -> None:
         """Gives a device another name.
 
-        Raises: DeviceNotFound.
+        Raises: DeviceNotFound; PairingError for a name that is none.
         """
+        pairing.check_name("name of a device", name)
         self._there(await self._fetch("rename_device.sql", device_id, name, now), device_id)
 
     async def rotate_key(

@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Route
 
 from rota.errors import DatabaseAway
 from rota.io.log import get_logger
-from rota.runners import api
+from rota.runners import api, pairing
 from rota.runners.api import Problem
 from rota.runners.credentials import find_credential
 from rota.runners.gateway_events import AnswerOp, RefuseOp
@@ -307,8 +307,8 @@ async def _left(request: Request) -> None:
 
 def _org(request: Request) -> str:
     org_id: str = request.path_params["id"]
-    if len(org_id) > api.NAME_MAX:
-        raise Refused(400, "invalid_organisation", f"An organisation's id has at most {api.NAME_MAX} characters.")
+    if len(org_id) > pairing.NAME_MAX:
+        raise Refused(400, "invalid_organisation", f"An organisation's id has at most {pairing.NAME_MAX} characters.")
     return org_id
 
 

@@ -29,6 +29,8 @@ from rota.slots.load import Load
 from rota.slots.rules import Rules
 
 TIMES_FILE: Final = "times.json"
+COLLECT_OBJECTS: Final = 2_000
+"""Between two collections: a stream leaves a hundred that hold each other, and kilobytes with them."""
 AT_ANY_TIME: Final = frozenset(
     {"drain_s", "offer_timeout_s", "fast_reserve", "fair_by", "weights", "weight_max", "floor", "pipe_hosts"}
 )
@@ -121,7 +123,7 @@ async def run_exec_server(
     await server.start()
     if read_again is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
-    collecting.settle()
+    collecting.settle(COLLECT_OBJECTS)
     saving = None if times is None else asyncio.create_task(_save(load, times))
     started(server)
     await _say_ceilings(config)
