@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -762,3 +763,23 @@ def test_dev_on_a_database_that_is_named_starts_none(rota: Rota) -> None:
         program.signal(signal.SIGINT)
         assert program.status() == 0
     assert not (rota.folder / ".rota").exists()
+
+
+@pytest.mark.parametrize("streams", ["<&- >&- 2>&-", "2>/dev/full"], ids=["closed", "full"])
+async def test_a_worker_works_without_its_streams(migrated_dsn: str, tmp_path: Path, streams: str) -> None:
+    """A supervisor may close them, and the disk of the log may be full: sockets must not take their numbers, and a
+    line that cannot be written ends no worker."""
+    (tmp_path / "shop.py").write_text(SHOP, encoding="utf-8")
+    database = Database(Target(migrated_dsn), size=1)
+    store = Store(database)
+    environ = {"ROTA_DSN": migrated_dsn, "ROTA_POLL_S": "0.1"}
+    command = f"exec {shlex.join(map(str, ROTA))} worker shop:app {streams}"
+    with running(["sh", "-c", command], folder=tmp_path, environ=environ, name="mute") as worker:
+        job = await store.enqueue(NewJob("hello", payload='{"name": "Ann"}'))
+        async with asyncio.timeout(30):
+            while (await store.show(job.id))[0].state is not State.DONE:
+                await asyncio.sleep(0.05)
+        worker.popen.send_signal(signal.SIGTERM)
+        # Python itself says 120 where it cannot write the rest of a stream at its end.
+        assert await asyncio.to_thread(worker.popen.wait, 30) in {0, 120}
+    await database.stop()

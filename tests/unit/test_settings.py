@@ -213,9 +213,7 @@ def test_an_address_is_never_shown(tmp_path: Path) -> None:
 # --- unknown names ---
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"), [("pool_sizes", "pool_size"), ("Schema", "schema"), ("lease", "lease_s"), ("limits", "limit")]
-)
+@pytest.mark.parametrize(("name", "meant"), [("pool_sizes", "pool_size"), ("Schema", "schema"), ("lease", "lease_s")])
 def test_an_unknown_name_is_refused_with_the_nearest_one(tmp_path: Path, name: str, meant: str) -> None:
     said = refusal(tmp_path, toml=f"{name} = 1")
     assert said == f"{tmp_path / 'rota.toml'}: {name} is no setting of Rota. Did you mean {meant}?"

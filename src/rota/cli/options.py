@@ -45,7 +45,9 @@ def load_app(name: str, **flags: Any) -> App:
             f"There is no module {module_name!r} here. Run this in the folder that holds it, or set PYTHONPATH."
         ) from error
     except Exception as error:
-        raise SettingsError(f"{module_name} cannot be imported: {type(error).__name__}: {error}.") from error
+        raise SettingsError(
+            f"{module_name} cannot be imported: {type(error).__name__}: {str(error).rstrip('.')}."
+        ) from error
     found: Any = module
     for part in attribute.split("."):
         found = getattr(found, part, None)

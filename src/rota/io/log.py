@@ -4,12 +4,14 @@ A line is an event name and its fields: `job stalled  kind=build id=… epoch=3`
 JSON, one object a line, unless the settings say otherwise.
 """
 
+import contextlib
+import io
 import logging
 import re
 import sys
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
@@ -77,10 +79,27 @@ def setup_as(log_format: str, log_level: str) -> None:
             else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, log_level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", _Lines(sys.stderr))),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(handlers=[_Forward()], level=logging.WARNING)
+
+
+class _Lines(io.TextIOBase):
+    """Where lines go. One that cannot be written, as on a full disk or after its reader ended, is lost: a worker goes
+    on without its log."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._file.flush()
 
 
 class _Forward(logging.Handler):

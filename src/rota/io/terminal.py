@@ -31,6 +31,27 @@ WIDE = 100_000
 """Where no terminal limits the width, nothing is cut: the lines go to a file or to another program."""
 
 
+def open_closed() -> None:
+    """Gives a program that was started without one of its three streams the null device in its place: else the first
+    socket or pipe that it opens would take that number, and its own child processes would take it for theirs."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null == number:
+                os.set_inheritable(null, True)
+            else:
+                os.dup2(null, number)
+                os.close(null)
+    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
+
+
+open_closed()
+
+
 class _Out(Console):
     def on_broken_pipe(self) -> None:
         has_enough()
