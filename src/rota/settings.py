@@ -450,7 +450,7 @@ def _read_file(
     if path is None:
         return
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}.") from None
     for name, value in content.items():
@@ -465,6 +465,8 @@ def _read_file(
                     raise SettingsError(f"{path}: roles.{role} = {kinds!r} is no good: {error} (of kinds).") from None
         elif name in CHECKS:
             found[name] = (value, f"{path}: {name}")
+        elif name in LIMIT_TABLES or name == "roles":
+            raise SettingsError(f"{path}: {name} = {value!r} is no good: give a table, [{name}].")
         else:
             raise SettingsError(f"{path}: {name} is no setting of Rota. {_nearest(name)}")
 

@@ -4,8 +4,11 @@ import asyncio
 
 import pytest
 
-from rota.errors import DatabaseAway
-from rota.io.postgres import Database, Target
+from rota.errors import DatabaseAway, SettingsError
+from rota.io import migrate
+from rota.io.postgres import Database, Pooler, Target
+from rota.queue.io.store import Store
+from rota.queue.job import NewJob, open_key
 
 PID = "SELECT pg_backend_pid() AS pid"
 
@@ -71,3 +74,53 @@ async def test_a_stop_closes_those_at_hand(dsn: str) -> None:
         while await watch.fetch("SELECT FROM pg_stat_activity WHERE application_name = 'at hand'"):
             await asyncio.sleep(0.01)
     await watch.stop()
+
+
+async def test_a_connection_that_the_server_ended_while_at_hand_costs_no_error(dsn: str) -> None:
+    """As after a restart of the database, or with an idle limit: the pool has taken it back without a word."""
+    database = Database(Target(dsn, application="ended"), size=2)
+    await database.start()
+    first = await pid(database)
+    watch = Database(Target(dsn), size=1)
+    await watch.fetch("SELECT pg_terminate_backend($1)", first)
+    lent = database._at_hand[0]
+    async with asyncio.timeout(30):
+        while lent._con is not None:
+            await asyncio.sleep(0.01)
+    assert await pid(database) != first
+    await database.stop()
+    await watch.stop()
+
+
+@pytest.mark.parametrize("pooler", ["none", "transaction"])
+async def test_what_somebody_set_for_the_role_or_the_database_changes_nothing(dsn: str, pooler: Pooler) -> None:
+    """Under a stricter isolation two enqueues with one key would not wait for each other, and one would be refused."""
+    name = dsn.partition("?")[0].rpartition("/")[2]
+    target = Target(dsn, pooler=pooler)
+    database = Database(target, size=3)
+    await database.fetch(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    await database.fetch(f"ALTER DATABASE {name} SET idle_session_timeout = '1h'")
+    await database.stop()
+    level = "SELECT current_setting('transaction_isolation') AS level"
+    assert (await database.fetch(level))[0]["level"] == "read committed"
+    async with database.transaction() as conn:
+        assert (await database.fetch(level, conn=conn))[0]["level"] == "read committed"
+    if pooler == "none":
+        (row,) = await database.fetch("SELECT current_setting('idle_session_timeout') AS limit")
+        assert row["limit"] == "0"
+    await migrate.up(target)
+    store = Store(database)
+    jobs = await asyncio.gather(*(store.enqueue(NewJob("one", dedupe=open_key("k"))) for _ in range(12)))
+    assert len({job.id for job in jobs}) == 1
+    await database.stop()
+
+
+@pytest.mark.parametrize(
+    ("query", "named"), [("connect_timeout=3", "connect_timeout"), ("timezone=Mars/Olympus", "Mars/Olympus")]
+)
+async def test_a_parameter_that_the_database_refuses_is_said_to_be_of_the_address(
+    dsn: str, query: str, named: str
+) -> None:
+    database = Database(Target(dsn + ("&" if "?" in dsn else "?") + query))
+    with pytest.raises(SettingsError, match=r"refuses a parameter of its address \(ROTA_DSN\): .*" + named):
+        await database.start()

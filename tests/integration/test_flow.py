@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 import rota
 from rota.ids import Holder
 from rota.queue.io import crew as crew_module
+from rota.queue.io.store import Store
 from rota.queue.job import Ask, JobRow, State
 from tests.integration import flow_program
 from tests.integration.test_worker import Bench, made_bench, until, working
@@ -451,6 +452,32 @@ async def test_cancelling_a_family(bench: Bench) -> None:
         rows = [await bench.ends(child["id"]) for child in children]
         assert [row.state for row in rows] == [State.CANCELLED] * 2
     assert await bench.value("SELECT count(*) FROM rota.open_jobs WHERE kind = 'long'") == 1
+
+
+async def test_a_job_that_cancels_itself_with_its_children_cancels_all_of_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @bench.app.job
+    async def order(ctx: rota.Context) -> None:
+        for _ in range(3):
+            await bench.app.enqueue("parcel", parent=ctx.id)
+        await bench.app.cancel(ctx.id, children=True)
+        await asyncio.sleep(600)
+
+    job = await bench.app.enqueue(order)
+    cancels = Store._cancel
+
+    async def late(self: Store, ids: Any, **options: Any) -> Any:
+        states = await cancels(self, ids, **options)
+        if job.id in ids:
+            await asyncio.sleep(0.3)  # several looks of the worker, which cancels the handler meanwhile
+        return states
+
+    monkeypatch.setattr(Store, "_cancel", late)
+    async with working(bench.app):
+        assert (await bench.ends(job.id)).state is State.CANCELLED
+        children = await bench.conn.fetch("SELECT id FROM rota.jobs WHERE parent_id = $1", job.id)
+        assert [(await bench.ends(child["id"])).state for child in children] == [State.CANCELLED] * 3
 
 
 async def test_a_cancelled_job_has_its_grace_and_no_more(bench: Bench) -> None:

@@ -182,3 +182,15 @@ async def test_a_failed_step_leaves_nothing(dsn: str, monkeypatch: pytest.Monkey
     applied, _ = await status(Target(dsn))
     assert applied == []
     await up(Target(dsn))
+
+
+async def test_a_database_that_cannot_hold_every_text_is_refused(default_server: Server) -> None:
+    """In LATIN1 the error of a job may not be written, and the job would run again for ever."""
+    name = "latin"
+    default_server.psql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'")
+    try:
+        for ask in (up, status, require_current):
+            with pytest.raises(DatabaseError, match=r"has the encoding LATIN1.* created with ENCODING 'UTF8'"):
+                await ask(Target(default_server.dsn_of(name)))
+    finally:
+        default_server.psql(f"DROP DATABASE {name} WITH (FORCE)")

@@ -186,6 +186,16 @@ def rota(shop: Shop, folder: Path, *args: str) -> Done:
     return run([*ROTA, "jobs", "why", *args], folder=folder, environ={"ROTA_DSN": shop.dsn})
 
 
+async def test_what_would_drive_a_terminal_is_made_visible(one_shop: Shop, tmp_path: Path) -> None:
+    job_id = await one_shop.add("film\x1b[2J", tenant="acme\x1b]0;title\x07\u202e", dedupe=open_key("k\x1b[31m"))
+    for ask in ([str(job_id)], ["--key", "k\x1b[31m"]):
+        done = rota(one_shop, tmp_path, *ask)
+        assert done.status == 0
+        assert [char for char in done.out + done.err if not char.isprintable() and char != "\n"] == []
+        first = done.out.splitlines()[0]
+        assert first.startswith("film\\x1b[2J  ") and "tenant acme\\x1b]0;title\\x07\\x202e" in first
+
+
 async def test_it_is_said_at_the_terminal(one_shop: Shop, tmp_path: Path) -> None:
     shop = one_shop
     await shop.serve()

@@ -352,3 +352,16 @@ def test_servers_with_equal_settings_have_an_equal_digest() -> None:
         assert digest(replace(plain, **own)) == digest(plain)
     for other in ({"lease_s": 60.0}, {"limits": {"a": 1}}, {"keep_days": 1.0}, {"roles": {"api": ("a",)}}):
         assert digest(replace(plain, **other)) != digest(plain)
+
+
+def test_a_file_of_windows_with_a_byte_order_mark_and_its_line_ends_is_read(tmp_path: Path) -> None:
+    (tmp_path / "rota.toml").write_bytes(b"\xef\xbb\xbfpool_size = 2\r\nlimit = 3\r\n")
+    settings = loaded(tmp_path)
+    assert (settings.pool_size, settings.limit) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("toml", "name"), [("limits = 3", "limits"), ("fleet_limits = [1]", "fleet_limits"), ("roles = ['a']", "roles")]
+)
+def test_a_table_that_is_none_is_said_to_be_one(tmp_path: Path, toml: str, name: str) -> None:
+    assert refusal(tmp_path, toml=toml).endswith(f"is no good: give a table, [{name}].")

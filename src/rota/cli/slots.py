@@ -15,6 +15,7 @@ from rota.app import EMBEDDED, App
 from rota.cli.options import Json, read_settings
 from rota.errors import RotaError
 from rota.io import terminal
+from rota.io.visible import visible
 from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
 from rota.queue.job import State
@@ -116,7 +117,7 @@ def _show(found: list[Seen], job: str | None, unclaimed: Unclaimed | None) -> No
         )  # fmt: skip
     for seen in found:
         if seen.overview is None:
-            terminal.out.print(Text(f"{seen.address.shown}: {seen.error}", style="red"), soft_wrap=True)
+            terminal.out.print(Text(visible(f"{seen.address.shown}: {seen.error}"), style="red"), soft_wrap=True)
     calls = [(seen.overview, view) for seen in found if seen.overview for view in _of(seen.overview, job)]
     if calls:
         terminal.out.print()

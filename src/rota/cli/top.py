@@ -16,6 +16,7 @@ from rota.app import App
 from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.errors import DatabaseAway
 from rota.io import terminal
+from rota.io.visible import visible
 from rota.queue.board import RATE_S, Board, KindLine, ServerLine, board
 from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
@@ -75,7 +76,7 @@ async def _live(watch: Watch, *, place: str, every_s: float) -> None:
             try:
                 shown = screen(await look(watch), place=place, width=terminal.out.width, lines=terminal.out.height)
             except DatabaseAway as error:
-                shown = Text(f"{error} Trying again.", style="bold red")
+                shown = Text(visible(f"{error} Trying again."), style="bold red")
             live.update(shown, refresh=True)
             await asyncio.sleep(every_s)
 

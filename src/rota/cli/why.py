@@ -13,6 +13,7 @@ from rota.cli.jobs import find
 from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.errors import JobNotFound, SettingsError
 from rota.io import terminal
+from rota.io.visible import visible
 from rota.queue.explain import Explanation, Facts, explain, plain
 from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
@@ -119,8 +120,9 @@ def _show(holder: KeyHolder | None, row: JobRow | None, explanation: Explanation
         assert holder is not None, "a job that was asked for by its id was found"
         _line(f"Job {holder.id} {KEY_WORDS[holder.scope]} The job itself has ended and was removed.", indent=0)
         return
-    head = Text.assemble(terminal.plain(row.kind), f"  {row.id}  {explanation.headline}")
-    head.stylize("bold", 0, len(row.kind))
+    kind = terminal.plain(row.kind)
+    kind.stylize("bold")
+    head = Text.assemble(kind, f"  {row.id}  ", terminal.plain(explanation.headline))
     terminal.out.print(head, soft_wrap=True)
     if holder is not None:
         _line(f"It {KEY_WORDS[holder.scope]}")
@@ -138,5 +140,4 @@ def _show(holder: KeyHolder | None, row: JobRow | None, explanation: Explanation
 
 def _line(words: str, *, indent: int = INDENT) -> None:
     """A paragraph that goes on below its own beginning; columns in it stay columns."""
-    text = Text("".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in words))
-    terminal.print_hanging(Text(), text, indent=indent)
+    terminal.print_hanging(Text(), Text(visible(words)), indent=indent)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import structlog
 
+from rota.io.visible import visible
 from rota.settings import Settings
 
 _BREAKS: Final = re.compile(r"([\s\"'<>]+)")
@@ -70,6 +71,7 @@ def setup_as(log_format: str, log_level: str) -> None:
             # Tracebacks without local variables, and as text before they are redacted: both may hold secrets (I10).
             structlog.processors.format_exc_info,
             _redact_fields,
+            *([_show_fields] if text else ()),
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
             if text
             else structlog.processors.JSONRenderer(),
@@ -91,6 +93,14 @@ class _Forward(logging.Handler):
 def _redact_fields(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
         event[key] = redacted(value)
+    return event
+
+
+def _show_fields(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Of the parts of a line that its renderer puts out as they are: the values of other fields it quotes."""
+    for key, value in list(event.items()):
+        raw = key in {"event", "exception", "logger_name"} and isinstance(value, str)
+        event[visible(key)] = visible(event.pop(key)) if raw else event.pop(key)
     return event
 
 

@@ -23,6 +23,8 @@ LOCK: Final = 0x526F7461
 """The advisory lock of migrations ("Rota" in ASCII), together with a hash of the schema's name."""
 
 SERVER_VERSION_MIN: Final = 140_000
+ENCODINGS: Final = frozenset({"UTF8", "SQL_ASCII"})
+"""Of a database: those that take any text as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ async def status(target: Target) -> tuple[list[Applied], list[Migration]]:
     Raises: DatabaseAway, DatabaseError; SchemaError if the database is newer than this program.
     """
     async with _connected(target) as conn:
+        await _require_fit(conn, target)
         applied = await _applied(conn, target.schema)
     _refuse_newer(applied, target)
     done = {step.number for step in applied}
@@ -93,12 +96,8 @@ async def up(target: Target) -> list[Migration]:
     Raises: DatabaseAway, DatabaseError; SchemaError if the database is newer than this program.
     """
     async with _connected(target) as conn:
-        version = await conn.fetchval("SELECT current_setting('server_version_num')::integer")
-        if version < SERVER_VERSION_MIN:
-            raise DatabaseError(
-                f"The database at {target.shown} is PostgreSQL {version // 10_000}; Rota needs 14 or later."
-            )
-        async with conn.transaction():
+        await _require_fit(conn, target)
+        async with conn.transaction(isolation="read_committed"):
             # Another process may be at it: its work is waited for, longer than a lock may usually take.
             await conn.execute("SET LOCAL lock_timeout = '120s'; SET LOCAL statement_timeout = '600s'")
             await conn.execute("SELECT pg_advisory_xact_lock($1::integer, hashtext($2))", LOCK, target.schema)
@@ -146,6 +145,21 @@ async def _connected(target: Target) -> AsyncIterator[Connection]:
         raise translated(error, target) from error
     finally:
         await conn.close()
+
+
+async def _require_fit(conn: Connection, target: Target) -> None:
+    version, encoding = await conn.fetchrow(
+        "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding')"
+    )
+    if version < SERVER_VERSION_MIN:
+        raise DatabaseError(
+            f"The database at {target.shown} is PostgreSQL {version // 10_000}; Rota needs 14 or later."
+        )
+    if encoding not in ENCODINGS:
+        raise DatabaseError(
+            f"The database at {target.shown} has the encoding {encoding}, which cannot hold every text of a payload, "
+            "a result or an error. Rota needs one that was created with ENCODING 'UTF8'."
+        )
 
 
 async def _applied(conn: Connection, schema: str) -> list[Applied]:

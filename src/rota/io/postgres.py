@@ -152,7 +152,17 @@ _SESSION: Final = {
 def _options(target: Target) -> dict[str, Any]:
     if target.pooler == "transaction":
         return {"statement_cache_size": 0}
-    return {"server_settings": {"application_name": target.application, **_SESSION}}
+    # Each statement waits for whoever holds a row or a key and goes on with what that left: under a stricter level,
+    # which somebody may have given the role or the database, it would be refused instead.
+    return {
+        "server_settings": {
+            "application_name": target.application,
+            "default_transaction_isolation": "read committed",
+            # The pool keeps connections at hand, and one only listens.
+            "idle_session_timeout": "0",
+            **_SESSION,
+        }
+    }
 
 
 def _unreadable(error: ValueError) -> SettingsError:
@@ -181,6 +191,15 @@ def translated(error: Exception, target: Target) -> Exception:
             return DatabaseError(
                 f"The database at {target.shown} does not allow this user to do that: {error}. "
                 "docs/OPERATING.md lists the grants that each role needs."
+            )
+        case (
+            asyncpg.UndefinedObjectError()
+            | asyncpg.InvalidParameterValueError()
+            | asyncpg.exceptions.CantChangeRuntimeParamError()
+        ) if "parameter" in str(error):
+            return SettingsError(
+                f"The database at {target.shown} refuses a parameter of its address (ROTA_DSN): {error}. "
+                "Take it out, or correct it."
             )
         case asyncpg.ProtocolViolationError() if "startup parameter" in str(error):
             return SettingsError(
@@ -297,7 +316,7 @@ class Database:
             raise
         finally:
             # After an error the pool looks at it first, and who waits in the pool hears of nothing else.
-            if clean and not self._asking and self._pool is pool and not conn.is_closed():
+            if clean and not self._asking and self._pool is pool and not _closed(conn):
                 self._at_hand.append(conn)
             else:
                 await pool.release(conn)
@@ -305,7 +324,7 @@ class Database:
     async def _lent(self, pool: Any) -> Connection:
         while self._at_hand:
             conn = self._at_hand.pop()
-            if not conn.is_closed():
+            if not _closed(conn):
                 return conn
             await pool.release(conn)
         self._asking += 1
@@ -323,7 +342,7 @@ class Database:
         Raises: as `fetch`.
         """
         try:
-            async with self.acquire() as conn, conn.transaction():
+            async with self.acquire() as conn, conn.transaction(isolation="read_committed"):
                 yield conn
         except Exception as error:
             raise translated(error, self.target) from error
@@ -332,10 +351,19 @@ class Database:
         if self.target.pooler == "none":
             rows: list[Any] = await conn.fetch(text, *args)
             return rows
-        async with conn.transaction():
+        # Here no setting of the session keeps a stricter level of the role away.
+        async with conn.transaction(isolation=None if conn.is_in_transaction() else "read_committed"):
             await conn.execute(";".join(f"SET LOCAL {name} = {value}" for name, value in _SESSION.items()))
             rows = await conn.fetch(text, *args)
             return rows
+
+
+def _closed(conn: Connection) -> bool:
+    try:
+        return bool(conn.is_closed())
+    except asyncpg.exceptions.InterfaceError:
+        # The server ended it, and the pool has taken it back by itself.
+        return True
 
 
 async def _leave_as_it_is(_connection: Connection) -> None:

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rota.io.visible import visible
+
 STATE_STYLES = {
     "queued": "cyan",
     "leased": "bold blue",
@@ -59,7 +61,7 @@ def write(text: str) -> None:
 
 def fail(message: str, *, status: int) -> NoReturn:
     """Says on standard error what went wrong, and ends the program."""
-    Console(stderr=True, highlight=False).print(Text.assemble(("rota: ", "bold red"), message), soft_wrap=True)
+    Console(stderr=True, highlight=False).print(Text.assemble(("rota: ", "bold red"), visible(message)), soft_wrap=True)
     sys.exit(status)
 
 
@@ -111,8 +113,7 @@ def state(value: str) -> Text:
 
 def plain(text: str | None) -> Text:
     """Text from a job as one line, with what would drive a terminal made visible."""
-    line = " ".join((text or "").split())
-    return Text("".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in line))
+    return Text(visible(" ".join((text or "").split())))
 
 
 def duration(seconds: float) -> str:

@@ -199,3 +199,17 @@ def test_a_program_that_logs_in_its_own_way_goes_on_doing_so() -> None:
     logging.getLogger().handlers[:] = [own]
     log.setup(Settings())
     assert logging.getLogger().handlers == [own]
+
+
+def test_on_a_terminal_no_text_of_a_job_drives_it(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup_as("text", "info")
+    odd = "\x1b[31mred\x9b2J\u202eX\nnext\x07"
+    logger = log.get_logger("shop\x1bcart")
+    logger.info(odd, **{odd: odd})
+    try:
+        raise ValueError(odd)
+    except ValueError:
+        logger.exception("try failed")
+    said = capsys.readouterr().err
+    assert [char for char in said if not char.isprintable() and char != "\n"] == []
+    assert "ValueError: \\x1b[31mred\\x9b2J\\x202eX\nnext\\x07" in said, "a traceback keeps its lines"

@@ -7,6 +7,7 @@ Every method raises DatabaseAway if the database does not answer (the same call 
 if its schema is missing. `now` is for tests; without it the database's clock decides (I5).
 """
 
+import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -17,6 +18,7 @@ import asyncpg
 from rota.errors import BatchNotFound, DatabaseAway, JobNotFound
 from rota.ids import BatchId, Holder, JobId
 from rota.io.postgres import Connection
+from rota.io.to_the_end import to_the_end
 from rota.lease import Lease, Renewal
 from rota.queue import periodic
 from rota.queue.history import LOG_LINES_MAX, LOG_RUNS_KEPT, TRIES_KEPT, KeptLine, LogLine, Stopped, Try, TryEnd
@@ -375,15 +377,23 @@ class Store(Fleet):
             now: for tests.
         """
         asked = set(ids)
+        if not children:
+            return await self._cancel(asked, reason=reason, now=now)
+        # A handler may cancel its own job with its children, and is cancelled itself before it comes to them.
+        states, cancelled = await to_the_end(self._cancel_family(asked, reason=reason, now=now))
+        if cancelled:
+            raise asyncio.CancelledError
+        return states
+
+    async def _cancel_family(self, asked: set[JobId], *, reason: str, now: datetime | None) -> dict[JobId, State]:
         states = await self._cancel(asked, reason=reason, now=now)
-        while children:
+        while True:
             # Until none is new: a job that ended meanwhile may have added more on its way.
             found = {JobId(row["id"]) for row in await self._fetch("descendants.sql", sorted(asked))} - states.keys()
             if not found:
-                break
+                return states
             asked |= found
             states |= await self._cancel(found, reason=reason, now=now)
-        return states
 
     async def _cancel(self, ids: Iterable[JobId], *, reason: str, now: datetime | None) -> dict[JobId, State]:
         rows = await self._fetch("cancel.sql", sorted(ids), reason, now)
