@@ -911,7 +911,7 @@ def _leases(beat: messages.RunnerHeartbeat) -> list[Lease]:
 def _listed(link: Link) -> tuple[Lease, ...]:
     """What its hello says that it still holds."""
     held = (link.hello.running or ()) if link.hello is not None else ()
-    return tuple(Lease(job.job_id, job.lease_epoch) for job in held)
+    return tuple(dict.fromkeys(Lease(job.job_id, job.lease_epoch) for job in held))
 
 
 def _pair(lease: Lease) -> tuple[str, int]:
