@@ -149,8 +149,10 @@ def test_people_see_the_fleet_and_why_a_job_waits(site: Site, migrated_dsn: str,
     why = [*ROTA, "jobs", "why", job_id, "--dsn", migrated_dsn]
     told_why = clean_environment({**site.paths, "ROTA_EXEC_ADDRESSES": server.address})
     shown = subprocess.run(why, env=told_why, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert "Its call of hold waits for a slot" in shown
-    assert "1 get one before it, and 1 run" in " ".join(shown.split())
+    # Its worker tells of it within seconds; until then the exec server is asked.
+    words = " ".join(shown.split())
+    assert "waits for a slot" in words
+    assert re.search(r"\b1 (call gets|get) one before it", words), shown
 
 
 def test_two_offers_for_one_call_race_the_first_wins_and_the_other_slot_is_free_at_once(site: Site) -> None:

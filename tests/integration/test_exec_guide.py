@@ -15,7 +15,7 @@ from tests.integration.test_readme import ROOT, SOURCE, blocks_of
 
 PAGE: Final = ROOT / "docs/guide/exec-servers.md"
 OPERATING: Final = ROOT / "docs/OPERATING.md"
-LOGGING: Final = ("commands", "exchange", "execserver", "keepers", "server", "state")
+LOGGING: Final = ("commands", "exchange", "execserver", "keepers", "server", "session", "state")
 
 
 def config() -> str:

@@ -87,7 +87,9 @@ async def _explained(row: JobRow, watch: Watch, survey: Survey) -> tuple[Explana
 
 async def _calls(facts: Facts | None, settings: Settings) -> list[JobCall]:
     """What a running job has exec servers do, or waits for there, where its worker has not told of it yet."""
-    if facts is None or facts.job.state is not State.LEASED or facts.calls or settings.exec_addresses is None:
+    if facts is None or facts.job.state is not State.LEASED or settings.exec_addresses is None:
+        return []
+    if facts.calls and all(call.runs or call.place is not None for call in facts.calls):
         return []
     row = facts.job
     options = options_of(settings)
