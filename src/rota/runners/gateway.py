@@ -525,6 +525,10 @@ class Gateway:
         self._send_op(live)
 
     def _reject(self, link: Link, live: Live, message: messages.Reject) -> None:
+        if live.state is State.CANCELLING:  # the two have crossed: there is nothing to stop
+            self._out.append(events.EndCancelled(live.job.lease))
+            self._forget(live, "the job was cancelled", by_runner=True)
+            self.registry.place(link)
         if live.state is not State.OFFERED:
             return
         self._decline(link, live, message.reason, for_good=refuses(message.reason))
