@@ -31,6 +31,22 @@ WIDE = 100_000
 """Where no terminal limits the width, nothing is cut: the lines go to a file or to another program."""
 
 
+def _open_what_is_closed() -> None:
+    """Who starts a program with `>&-` wants nothing from there. Left closed, its number would be given to the next
+    file or socket, which all that is written there would go into."""
+    for number, mode in enumerate("rww"):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one: those below it are open.
+            nothing = os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
+            stream = os.fdopen(nothing, mode, encoding="utf-8")
+            setattr(sys, ("stdin", "stdout", "stderr")[number], stream)
+
+
+_open_what_is_closed()
+
+
 class _Out(Console):
     def on_broken_pipe(self) -> None:
         has_enough()
