@@ -154,3 +154,59 @@ async def test_slots_tell_of_jobs_that_no_worker_has_claimed_where_there_is_a_da
             out, _ = await asyncio.wait_for(process.communicate(), WAIT_S)
             assert process.returncode == 0
             assert json.loads(out)[0].get("unclaimed", {}).get("all") == told
+
+
+async def shell(server: StandIn, script: str) -> tuple[int | None, bytes, str]:
+    """A line of a shell, in which `$rota` is the program."""
+    process = await asyncio.create_subprocess_exec(
+        "bash", "-c", script, env=environment(server) | {"rota": " ".join(ROTA)}, stdin=subprocess.DEVNULL,
+        stdout=PIPE, stderr=PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(WAIT_S):
+        out, err = await process.communicate()
+    return process.returncode, out, err.decode()
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "out"),
+    [
+        ("$rota exec cat <&-", 0, b""),
+        ("$rota exec say x >&-", 0, b""),
+        ("$rota exec fail 2>&-", 3, b"{"),
+        ("$rota exec fail 2>/dev/full", 3, b"{"),
+        ("$rota --version <&- >&- 2>&-", 0, b""),
+    ],
+)
+async def test_a_stream_that_is_closed_or_full_changes_no_status(
+    server: StandIn, script: str, status: int, out: bytes
+) -> None:
+    found, written, err = await shell(server, script)
+    assert (found, written) == (status, out), err
+
+
+async def test_an_output_that_does_not_fit_makes_a_status(server: StandIn) -> None:
+    status, _, err = await shell(server, "$rota exec say x > /dev/full")
+    assert status == 1
+    assert "No space left" in err
+
+
+async def test_an_output_is_looked_at_before_the_command_runs(server: StandIn, tmp_path: Path) -> None:
+    for target, said in ((tmp_path, "is a folder"), (tmp_path / "none" / "out", "There is no folder")):
+        status, _, err = await run(server, "exec", "hang", "-o", str(target))
+        assert status == 2
+        assert said in err
+    status, _, err = await run(server, "exec", "cat", "-i", "/dev/null")
+    assert status == 2
+    assert "no regular file" in err
+    assert not server.wants
+
+
+async def test_an_output_may_be_a_pipe_or_a_link(server: StandIn, tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to("real")
+    reading = asyncio.create_task(asyncio.to_thread(pipe.read_bytes))
+    assert (await run(server, "exec", "say", "x", "-o", str(pipe)))[0] == 0
+    assert (await reading, pipe.is_fifo()) == (b"x", True)
+    assert (await run(server, "exec", "say", "y", "-o", str(link)))[0] == 0
+    assert ((tmp_path / "real").read_bytes(), link.is_symlink()) == (b"y", True)

@@ -51,6 +51,23 @@ async def content(store: ObjectStore, key: str) -> bytes:
     return b"".join([chunk async for chunk in store.read(key)])
 
 
+async def test_long_names_are_names(store: ObjectStore, client: aiohttp.ClientSession) -> None:
+    """A letter of many scripts takes nine characters where it is quoted, so that thirty of them are a long name."""
+    place = f"project-{uuid4()}"
+    keys = sorted(
+        f"{place}/{name}"
+        for name in ("動" * 60 + ".mp4", "動" * 60 + "/a", "a" * 240 + ".", "a" * 240, "a" * 240 + "/.." + "b")
+    )
+    for key in keys:
+        url = await store.mint_put(key, content_type="video/mp4")
+        assert await status(client, "PUT", url, data=key.encode(), kind="video/mp4") == 200
+    assert [key async for key in store.keys(f"{place}/")] == keys
+    for key in keys:
+        assert await content(store, key) == key.encode()
+        head = await store.head(key)
+        assert head is not None and head.content_type == "video/mp4"
+
+
 async def pieces() -> AsyncIterator[bytes]:
     for _ in range(3):
         yield b"x" * 100_000

@@ -24,8 +24,10 @@ from typing import Final
 
 import asyncpg
 import pytest
+from typer.testing import CliRunner
 
 import rota
+from rota.cli import main
 from rota.queue.job import NEXT_STATES
 from rota.runners.io.retention import Retention
 from rota.runners.io.survey import read_runners
@@ -408,9 +410,8 @@ def test_commands_exist() -> None:
     commands = {line for line in said if line.split()[-1] not in ("commands", "command", "with")}
     assert {"worker", "dev", "demo", "migrate up", "migrate status", "jobs list", "jobs show"} <= commands
     for command in sorted(commands):
-        line = [sys.executable, "-m", "rota.cli.main", *command.split(), "--help"]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"rota {command}\n{done.stderr}"
+        done = CliRunner().invoke(main.app, [*command.split(), "--help"])
+        assert done.exit_code == 0, f"rota {command}\n{done.output}"
 
 
 # Tables

@@ -69,9 +69,10 @@ def exec_command(  # noqa: PLR0917 - the options of a command
         service, words, stdin=_input(source), env=_variables(env or []), priority=priority, timeout_s=timeout_s,
         wait_s=wait_s, check=False,
     )  # fmt: skip
-    status = run_loop(_exec(client_of(settings), call, target))
-    sys.stdout.flush()
-    sys.stderr.flush()
+    status = run_loop(_exec(client_of(settings), call, _target(target)))
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # a full disk does not change how the command ended
+            stream.flush()
     # A thread that reads the input may wait for ever.
     os._exit(status)
 
@@ -87,12 +88,30 @@ def _input(source: str | None) -> Stdin | None:
     if source is not None and source != "-":
         path = Path(source)
         if not path.is_file():
-            raise SettingsError(f"There is no file {source!r} to read.")
+            what = "is no regular file: let a pipe be standard input" if path.exists() else "is not there"
+            raise SettingsError(f"The input {source!r} {what}.")
         return path
     if source is None and sys.stdin.isatty():
         return None
     mode = os.fstat(0).st_mode
     return _piped() if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else sys.stdin.buffer
+
+
+def _target(path: Path | None) -> Path | None:
+    """The output's file, of which is known before the command runs that it can be one."""
+    if path is None:
+        return None
+    if path.is_dir():
+        raise SettingsError(f"The output {str(path)!r} is a folder: name a file.")
+    if not path.parent.is_dir():
+        raise SettingsError(f"There is no folder {str(path.parent)!r} for the output: make it first.")
+    # Through a link, as any program writes; a pipe or a device has no other name.
+    return path if _is_special(path) else path.resolve()
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is a pipe or a device, in whose place nothing can be put."""
+    return path.exists() and not path.is_file()
 
 
 async def _piped() -> AsyncIterator[bytes]:
@@ -146,6 +165,11 @@ async def _copy(run: Run, target: Path | None) -> None:
         except BrokenPipeError:
             terminal.discard()
             run.cancel()
+        return
+    if _is_special(target):
+        with await asyncio.to_thread(target.open, "wb") as stream:
+            async for chunk in run.stdout:
+                await asyncio.to_thread(_write, stream, chunk)
         return
     with _beside(target) as file:
         async for chunk in run.stdout:
@@ -221,7 +245,7 @@ def _status(call: Call, run: Run, *, interrupted: bool) -> int:
         # What it wrote before it failed, as a local command would have.
         terminal.write(receipt.stdout_prefix)
     if receipt.stderr_line:
-        sys.stderr.write(receipt.stderr_line + "\n")
+        _tell(receipt.stderr_line)
     if receipt.ended_by == "exit" and receipt.signal is None:
         return receipt.exit or 1
     number = getattr(signal, receipt.signal or "", None)
@@ -231,5 +255,10 @@ def _status(call: Call, run: Run, *, interrupted: bool) -> int:
 
 
 def _say(message: str, status: int) -> int:
-    sys.stderr.write(f"rota: {message}\n")
+    _tell(f"rota: {message}")
     return status
+
+
+def _tell(line: str) -> None:
+    with contextlib.suppress(OSError):  # where it cannot be told, the status is told still
+        sys.stderr.write(line + "\n")

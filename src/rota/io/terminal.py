@@ -31,25 +31,22 @@ WIDE = 100_000
 """Where no terminal limits the width, nothing is cut: the lines go to a file or to another program."""
 
 
-def open_closed() -> None:
-    """Gives a program that was started without one of its three streams the null device in its place: else the first
-    socket or pipe that it opens would take that number, and its own child processes would take it for theirs."""
-    for number in range(3):
+def _open_what_is_closed() -> None:
+    """Who starts a program with `>&-` wants nothing from there. Left closed, its number would be given to the next
+    file or socket, which all that is written there would go into."""
+    for number, mode in enumerate("rww"):
         try:
             os.fstat(number)
         except OSError:
-            null = os.open(os.devnull, os.O_RDWR)
-            if null == number:
-                os.set_inheritable(null, True)
-            else:
-                os.dup2(null, number)
-                os.close(null)
-    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
-    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
-    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
+            # The lowest free number is this one: those below it are open.
+            nothing = os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
+            # What it starts is not to miss it either.
+            os.set_inheritable(nothing, True)
+            stream = os.fdopen(nothing, mode, encoding="utf-8")
+            setattr(sys, ("stdin", "stdout", "stderr")[number], stream)
 
 
-open_closed()
+_open_what_is_closed()
 
 
 class _Out(Console):

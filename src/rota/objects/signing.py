@@ -7,6 +7,7 @@ inside (S87).
 """
 
 import hmac
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from urllib.parse import quote, urlencode
 
 SKEW_S: Final = 15 * 60
 """How far ahead a signer's clock may be; as S3."""
+
+_FIELDS: Final = frozenset({"method", "date", "expires", "type", "signature"})
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,11}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +65,13 @@ def refusal(
         method, key, query, content_type: of the request; the key decoded.
         now: the store's clock, in seconds since 1970.
     """
+    if not _FIELDS.issuperset(query):
+        return Refusal("SignatureDoesNotMatch", "This address has more to it than what was signed.")
+    if not (_NUMBER.fullmatch(query.get("date", "")) and _NUMBER.fullmatch(query.get("expires", ""))):
+        return Refusal("AccessDenied", "This address is not signed.")
     try:
         grant = Grant(query["method"], key, int(query["date"]), int(query["expires"]), query.get("type", ""))
-    except (KeyError, ValueError):
+    except KeyError:
         return Refusal("AccessDenied", "This address is not signed.")
     signature = query.get("signature", "").encode(errors="replace")
     if not hmac.compare_digest(_signature(secret, grant).encode(), signature):

@@ -49,6 +49,12 @@ REFUSED_S: Final = 30.0
 GRACE_AT_DRAIN_S: Final = 5.0
 BEATS_REMEMBERED: Final = 16
 """Answers to heartbeats that are known again by their ids: one that came twice must not confirm two."""
+RETRY_AFTER_S_MAX: Final = 3600.0
+"""However long a gateway asks to be left alone: one that is wrong about it must not lose its runners for good."""
+GRACE_S_MAX: Final = 60.0
+"""However long a gateway gives a job to stop."""
+CLOCK_OFF_S_MAX: Final = 100 * 365.25 * 86_400
+"""A clock that has lost its battery is decades off; a gateway's time that is further away is wrong itself."""
 LEAVE_S: Final = 5.0
 """How long a goodbye may take."""
 LARGE_RESULT_BYTES: Final = 256 * 1024
@@ -251,7 +257,7 @@ class Agent:
     def _dial_failed(self, event: events.DialFailed) -> None:
         if event.link == self._link and self.phase is Phase.DIALLING:
             self._out.append(events.Tell("no_connection", event.reason))
-            self._retry_after_s = event.retry_after_s or 0.0
+            self._retry_after_s = min(event.retry_after_s or 0.0, RETRY_AFTER_S_MAX)
             self._down(stubborn=False)
 
     def _heard(self, event: events.Heard) -> None:
@@ -357,10 +363,12 @@ class Agent:
         self._gateway_drains = True
 
     def _bye(self, _frame: Frame, bye: messages.Bye) -> None:
-        self._retry_after_s = float(bye.retry_after_sec or 0)
+        self._retry_after_s = min(float(bye.retry_after_sec or 0), RETRY_AFTER_S_MAX)
         self._out.append(events.Tell("goodbye", f"The gateway says goodbye: {bye.reason}.", urgent=True))
         theirs = None if bye.server_time is None else clocks.parse(bye.server_time)
         if theirs is None or self.phase is not Phase.GREETING or self._clock_tried:
+            return
+        if abs(theirs - self._wall) > CLOCK_OFF_S_MAX:
             return
         self._clock_tried, self._clock_offset_s = True, theirs - self._wall
         text = (
@@ -409,10 +417,9 @@ class Agent:
             return
         if held.state is State.DONE:
             del self.held[held.job_id]
-        elif cancel.reason == CancelReason.LEASE_LOST:
-            self._end(held, cancel.reason, (), grace_s=cancel.grace_sec)
-        else:
-            self._end(held, cancel.reason, (self._complete(held, Outcome.CANCELLED),), grace_s=cancel.grace_sec)
+            return
+        last = () if cancel.reason == CancelReason.LEASE_LOST else (self._complete(held, Outcome.CANCELLED),)
+        self._end(held, cancel.reason, last, grace_s=min(cancel.grace_sec, GRACE_S_MAX))
 
     def _end(
         self, held: Held, reason: str, last: tuple[messages.RunnerMessage, ...], *, grace_s: float = STOP_MARGIN_S

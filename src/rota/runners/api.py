@@ -31,7 +31,8 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024 + 64 * 1024
 UNVERIFIED: Final = "verification_failed"
 """The code of a job whose output the platform refused."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=pairing.NAME_MAX)]
+Name = Annotated[str, Meta(min_length=1, max_length=pairing.NAME_MAX, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
+"""Without control characters, as the protocol has it: a runner would not read the message that holds one."""
 PublicKey = Annotated[str, Meta(max_length=200, extra_json_schema={"pattern": r"^[A-Za-z0-9_-]{43}=?$"})]
 """The 32 bytes of an Ed25519 key in base64url. Told in the document; checked where the answer can say it in words."""
 Seconds = Annotated[int, Meta(ge=1, le=records.SESSION_S_MAX)]

@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-_UTC_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d{1,9})?(?:[Zz]|\+00:00)", re.ASCII)
+_UTC_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d+)?(?:[Zz]|\+00:00)", re.ASCII)
 
 
 def stamp(wall: float) -> str:
@@ -25,6 +25,8 @@ def parse(text: str) -> float | None:
     if found is None:
         return None
     day, time, fraction = found.groups()
+    if time == "23:59:60":  # a leap second, which the time of computers has not
+        time, fraction = "23:59:59", ".999"
     try:
         whole = datetime.fromisoformat(f"{day}T{time}+00:00").timestamp()
     except ValueError:

@@ -109,6 +109,7 @@ class Gateway:
         self._handlers: Mapping[type, Callable[[Any], None]] = MappingProxyType(
             {
                 events.Opened: self._opened, events.Received: self._received, events.Garbled: self._garbled,
+                events.Unsendable: self._unsendable,
                 events.Heard: self._heard, events.Lost: self._lost, events.Verified: self._verified,
                 events.Refused: self._refused, events.Kept: self._kept, events.Claimed: self._claimed,
                 events.Renewed: self._renewed, events.LeaseLost: self._lease_lost, events.Demand: self._demand,
@@ -524,6 +525,10 @@ class Gateway:
         self._send_op(live)
 
     def _reject(self, link: Link, live: Live, message: messages.Reject) -> None:
+        if live.state is State.CANCELLING:  # the two have crossed: there is nothing to stop
+            self._out.append(events.EndCancelled(live.job.lease))
+            self._forget(live, "the job was cancelled", by_runner=True)
+            self.registry.place(link)
         if live.state is not State.OFFERED:
             return
         self._decline(link, live, message.reason, for_good=refuses(message.reason))
@@ -593,6 +598,24 @@ class Gateway:
         self._forget(live, "the job failed", by_runner=True)
 
     # Ends that do not come from the runner
+
+    def _unsendable(self, event: events.Unsendable) -> None:
+        live = self.jobs.get(event.job_id)
+        if live is None:
+            return
+        if live.state is not State.OFFERED:
+            self._release_waiters(live, 413, "too_large", event.reason)
+            live.gate.op = None
+            self._watch(live)
+            return
+        code, link = messages.ErrorCode.TOO_LARGE, live.link
+        self._out.append(
+            events.FailJob(live.job.lease, FailureClass.INPUT, "", code, event.reason, retryable=False)
+        )  # fmt: skip
+        self._forget(live, "its spec is too large")
+        if link is not None:
+            link.reported += 1  # the runner never heard of it
+            self.registry.place(link)
 
     def _lease_lost(self, event: events.LeaseLost) -> None:
         live = self._of(event.lease)
@@ -892,7 +915,7 @@ def _leases(beat: messages.RunnerHeartbeat) -> list[Lease]:
 def _listed(link: Link) -> tuple[Lease, ...]:
     """What its hello says that it still holds."""
     held = (link.hello.running or ()) if link.hello is not None else ()
-    return tuple(Lease(job.job_id, job.lease_epoch) for job in held)
+    return tuple(dict.fromkeys(Lease(job.job_id, job.lease_epoch) for job in held))
 
 
 def _pair(lease: Lease) -> tuple[str, int]:

@@ -114,6 +114,14 @@ class Garbled:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsendable:
+    """Server: an assign or an op.request of this job fits into no frame, so it was not sent. No retry helps."""
+
+    job_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Heard:
     """Server: bytes came in, though no whole frame yet (S47). Say it once a second at most."""
 
@@ -275,6 +283,7 @@ Event = (
     Opened
     | Received
     | Garbled
+    | Unsendable
     | Heard
     | Lost
     | Verified

@@ -32,6 +32,8 @@ READ_BYTES_MAX: Final = PAYLOAD_BYTES_MAX + 64 * 1024
 """The read limit of both sides: a larger frame closes the connection with 1009."""
 HEARTBEAT_S: Final = 15
 DEAD_AFTER_S: Final = 45
+DEPTH_MAX: Final = 200
+"""How deep an object of a user's own may be: each side must be able to read what the other could, and to write it."""
 RUNNING_MAX: Final = 1024
 """How many jobs one heartbeat or hello lists at most: far more than a machine can run, and little to look up."""
 
@@ -153,6 +155,14 @@ class Part(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+def _lower(part: Struct, *names: str) -> None:
+    """One id has one spelling here: some languages write a UUID in upper case, whatever they were sent."""
+    for name in names:
+        text = getattr(part, name)
+        if text is not None and text != (lowered := text.lower()):
+            structs.force_setattr(part, name, lowered)
+
+
 class Message(Part, frozen=True):
     """The payload of one type. `needs` are the ids that its envelope must carry."""
 
@@ -173,6 +183,9 @@ class Held(Part, frozen=True):
 
     job_id: Uuid
     lease_epoch: Epoch
+
+    def __post_init__(self) -> None:
+        _lower(self, "job_id")
 
 
 HeldJobs = Annotated[tuple[Held, ...], Meta(max_length=RUNNING_MAX)]
@@ -253,6 +266,9 @@ class LeaseAnswer(Part, frozen=True):
 
     job_id: Uuid
     ok: bool
+
+    def __post_init__(self) -> None:
+        _lower(self, "job_id")
 
 
 class GatewayHeartbeat(Message, frozen=True):
@@ -424,6 +440,7 @@ class Frame:
     session_id: str | None = None
 
 
+_OWN_OBJECTS: Final = ("spec", "args", "result", "metrics")
 _WRITTEN_DOWN = (Progress, Complete, Fail)
 """What a gateway keeps of a runner's words. Results of ops go on to their engine as they came."""
 
@@ -435,6 +452,9 @@ class _Envelope(Struct, frozen=True, rename="camel"):
     payload: Raw
     job_id: Uuid | None = None
     session_id: Uuid | None = None
+
+    def __post_init__(self) -> None:
+        _lower(self, "job_id", "session_id")
 
 
 class _Sent(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -525,6 +545,21 @@ def encode(frame: Frame) -> bytes:
     )
 
 
+def check_depth(value: Any) -> None:
+    """Looks into an object of a user's own.
+
+    Raises: msgspec.ValidationError if it is deeper than `DEPTH_MAX`.
+    """
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEPTH_MAX):
+        if not level:
+            return
+        inside = (inner for one in level for inner in (one.values() if isinstance(one, dict) else one))
+        level = [inner for inner in inside if isinstance(inner, dict | list)]
+    if level:
+        raise msgspec.ValidationError(f"It holds an object that is nested deeper than {DEPTH_MAX} levels")
+
+
 def _too_large(kind: str, size: int, job_id: str | None) -> ProtocolError:
     return ProtocolError(
         f"The payload of this {kind} has {size:,} bytes, and {PAYLOAD_BYTES_MAX:,} are allowed. "
@@ -556,7 +591,10 @@ def _decode(frame: str | bytes, decoders: Decoders) -> Frame | None:
         size = len(memoryview(envelope.payload))
         if size > PAYLOAD_BYTES_MAX:
             raise _too_large(envelope.type, size, job_id)
-        return Frame(envelope.id, decoder.decode(envelope.payload), job_id, envelope.session_id)
+        message = decoder.decode(envelope.payload)
+        for name in _OWN_OBJECTS:
+            check_depth(getattr(message, name, None))
+        return Frame(envelope.id, message, job_id, envelope.session_id)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ProtocolError(
             f"{what} is no good: {error}. See docs/protocol/runners.md.", code=ErrorCode.BAD_MESSAGE, job_id=job_id

@@ -9,7 +9,7 @@ from rota.runners import api
 from rota.version import __version__
 
 _REF: Final = "#/components/schemas/{name}"
-_ID: Final = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+_ID: Final = {"name": "id", "in": "path", "required": True, "schema": msgspec.json.schema(api.Name)}
 _WAIT: Final = {
     "name": "wait", "in": "query", "schema": {"type": "string", "pattern": "^[0-9]{1,9}s?$"},
     "description": f"Whole seconds, such as 30s; more than {api.WAIT_S_MAX} are cut to that.",

@@ -35,6 +35,8 @@ def test_what_was_granted_is_allowed_until_its_time_is_up() -> None:
     [
         ("method=PUT", "method=GET"), ("date=1000", "date=1001"), ("expires=60", "expires=61"), ("mp4", "mp5"),
         ("signature=", "signature=x"), ("&signature", "&other"), ("date=1000", "date=x"), ("expires=60", "expires=6e1"),
+        ("expires=60", "expires=%2B60"), ("expires=60", "expires=060"), ("expires=60", "expires=%D9%A6%D9%A0"),
+        ("expires=60", "expires=60&more=1"), ("method=PUT", "Method=PUT"), ("expires=60", f"expires={'6' * 5000}"),
     ],
 )  # fmt: skip
 def test_any_change_breaks_it(old: str, new: str) -> None:

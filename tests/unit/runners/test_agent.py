@@ -449,3 +449,43 @@ def test_less_disk_means_no_slots_and_more_means_another_hello() -> None:
     bench = at_work()
     said = bench(events.Changed(msgspec.structs.replace(CAPABILITIES, job_types=())))
     assert [message.free_slots for message in sent(said)] == [0]
+
+
+@pytest.mark.parametrize("wait_s", [10**9, 2**63 - 1])
+def test_a_gateway_that_asks_for_years_is_asked_again_within_two_hours(wait_s: int) -> None:
+    for says_so in (True, False):
+        bench = Bench()
+        bench(events.Start())
+        if says_so:
+            bench(events.Connected(1))
+            bench.hear(messages.Bye(reason="too many at once", retry_after_sec=wait_s))
+            bench(events.Dropped(1, 4429, ""))
+        else:
+            bench(events.DialFailed(1, "it is not ready", float(wait_s)))
+        at = bench.core.next_at()
+        assert at is not None
+        assert 3600 <= at - bench.now <= 5400
+
+
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59.999999999Z", "0001-01-01T00:00:00Z"])
+def test_a_time_that_nobody_can_have_corrects_no_clock(time: str) -> None:
+    bench = Bench()
+    bench(events.Start())
+    bench(events.Connected(1))
+    assert of(events.Dial, bench.hear(messages.Bye(reason="the clock", server_time=time))) == []
+
+
+@pytest.mark.parametrize("reason", ["user", "lease_lost"])
+def test_a_job_is_stopped_within_a_minute_however_long_it_is_given(reason: str) -> None:
+    bench = at_work()
+    (end,) = of(events.EndSession, bench.hear(messages.Cancel(reason=reason, grace_sec=2**63 - 1), job_id=JOB))
+    assert end.grace_s == 60
+
+
+@pytest.mark.parametrize("heartbeat_s", [0, 1, 15, 2**63 - 1])
+def test_however_often_a_gateway_wants_to_hear_of_it_a_runner_says_so_every_1_to_15_s(heartbeat_s: int) -> None:
+    bench = Bench()
+    bench.connect(heartbeat_sec=heartbeat_s)
+    at = bench.core.next_at()
+    assert at is not None
+    assert 1 <= at - bench.now <= 15

@@ -291,6 +291,17 @@ def test_an_accept_that_crosses_a_cancel_is_told_of_it_again() -> None:
     assert [m.reason for m in messages_of(said)] == ["execution_ended"] and of(events.StoreAccept, said) == []
 
 
+def test_a_reject_that_crosses_a_cancel_ends_the_job_at_once() -> None:
+    desk = Desk()
+    desk.connect()
+    token = desk.deal()
+    desk(events.CancelJob(JOB, "user"))
+    said = desk.hear(messages.Reject(lease_epoch=1, job_token=token, reason="busy"), job_id=JOB)
+    assert [command.lease for command in of(events.EndCancelled, said)] == [Lease(JOB, 1)]
+    assert of(events.Release, said) == []
+    assert JOB not in desk.core.jobs
+
+
 def test_a_worker_whose_secret_was_replaced_is_told_so() -> None:
     desk = Desk()
     desk.connect()

@@ -165,3 +165,12 @@ def test_no_refusal_and_no_repr_shows_a_secret() -> None:
 @pytest.mark.parametrize("wall", [0.0, NOW, NOW + 0.123, 253_402_300_799.0])
 def test_a_time_is_read_as_it_was_written(wall: float) -> None:
     assert clocks.parse(clocks.stamp(wall)) == pytest.approx(wall, abs=0.001)
+
+
+def test_a_leap_second_and_fine_fractions_are_times() -> None:
+    last = clocks.parse("2026-12-31T23:59:59Z")
+    assert last is not None
+    assert clocks.parse("2026-12-31T23:59:60Z") == pytest.approx(last + 1, abs=0.01)
+    assert clocks.parse("2026-12-31t23:59:59.250000000000z") == last + 0.25
+    for text in ("2026-12-31T23:58:60Z", "2026-12-31T23:59:61Z", "2026-12-31T24:00:00Z", "2026-12-31T23:59:59.Z"):
+        assert clocks.parse(text) is None, text

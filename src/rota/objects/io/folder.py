@@ -2,11 +2,13 @@
 
 Each object is one file, written beside its place and moved there when it is whole: a reader never sees half of one, and
 what an upload that broke off has left is removed. A folder of a key ends in `+`, which no quoted name has, so that `a`
-and `a/b` are both objects. `rota.objects.io.folder_server` serves the URLs that are minted here.
+and `a/b` are both objects; a name that is too long for one file goes on in a folder that ends in `++`.
+`rota.objects.io.folder_server` serves the URLs that are minted here.
 """
 
 import asyncio
 import contextlib
+import itertools
 import mimetypes
 import os
 import secrets
@@ -28,6 +30,8 @@ LEFT_S: Final = 24 * 3600
 """After so long no upload goes on, and no output waits to be judged; as the lifecycle rule that a bucket is given."""
 T = TypeVar("T")
 
+NAME_MAX: Final = 240
+"""Of the 255 bytes that a name of a file has on most systems: room for what is added. A letter may take twelve."""
 TYPE: Final = "+type"
 """Ends the name of the file that holds an object's content type."""
 
@@ -149,10 +153,9 @@ class FolderStore:
         return signed_url(self._base_url, self.secret, grant)
 
     def _path(self, key: str) -> Path:
-        *folders, name = (quote(part, safe="") for part in check_key(key).split("/"))
-        if any(len(part) > 240 for part in (*folders, name)):
-            raise ObjectError(f"A part of the key {key[:200]!r} is too long for a name of a file: take a shorter one.")
-        return self._objects.joinpath(*(f"{folder}+" for folder in folders), name)
+        *folders, name = (_pieces(part) for part in check_key(key).split("/"))
+        ended = [[*begin, f"{end}+"] for *begin, end in folders]
+        return self._objects.joinpath(*itertools.chain(*ended, name))
 
     def _part(self) -> Path:
         return self._incoming / secrets.token_hex(16)
@@ -160,12 +163,22 @@ class FolderStore:
     def _found(self, prefix: str) -> list[str]:
         found = []
         for folder, _, names in os.walk(self._objects):
-            parts = [unquote(part.removesuffix("+")) for part in Path(folder).relative_to(self._objects).parts]
+            parts = Path(folder).relative_to(self._objects).parts
+            begin = "".join(part[:-2] if part.endswith("++") else f"{part[:-1]}/" for part in parts)
             for name in names:
-                key = "/".join([*parts, unquote(name)])
+                key = unquote(begin + name)
                 if not name.endswith(TYPE) and key.startswith(prefix):
                     found.append(key)
         return sorted(found)
+
+
+def _pieces(part: str) -> list[str]:
+    """The names that one part of a key has: a long one is a folder for its beginning, which ends in `++`."""
+    quoted = quote(part, safe="")
+    if len(quoted) > NAME_MAX:
+        quoted = quoted.replace(".", "%2E")  # the end alone could be a dot, or two
+    *begin, end = (quoted[at : at + NAME_MAX] for at in range(0, len(quoted), NAME_MAX))
+    return [*(f"{piece}++" for piece in begin), end]
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

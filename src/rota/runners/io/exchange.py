@@ -245,8 +245,9 @@ class Exchange:
         try:
             link.deliver(encode(frame).decode())
         except ProtocolError as error:
-            # A spec or arguments that no frame can carry: the accept never comes, or the op's time ends.
             log.error("a message is too large to be sent", connection=connection, job_id=error.job_id, error=str(error))
+            if frame.job_id is not None:  # a spec or arguments
+                self.happened(events.Unsendable(frame.job_id, str(error)))
 
     async def _authenticate(self, asked: list[events.Authenticate]) -> None:
         found: Sequence[events.Verified | events.Refused]

@@ -95,14 +95,16 @@ def read_identity(folder: Path, *, name: str = FILE_NAME) -> Identity | None:
     """
     path = folder / name
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}.") from None
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077:
+        if not stat.S_ISREG(found.st_mode):
+            raise SettingsError(f"{path} is no file. Remove it, and pair this device with `rota runner pair CODE`.")
+        if found.st_mode & 0o077:
             raise SettingsError(
                 f"{path} may be read by others, and it holds the key of this device. Pair it again, "
                 "or set its mode to 0600 if nobody has seen it."

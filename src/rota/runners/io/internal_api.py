@@ -113,9 +113,11 @@ class InternalApi:
                 "internal_api_disabled",
                 "This gateway has no internal token: set ROTA_GATEWAY_TOKEN to turn it on.",
             ).answer
-        said = request.headers.get("authorization", "").removeprefix("Bearer ")
+        scheme, _, said = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":  # RFC 9110, 11.1: the name of a scheme has no case
+            said = ""
         # In constant time: how long a comparison takes would tell how much of a guess is right.
-        if not hmac.compare_digest(said.encode("utf-8", "replace"), wanted.encode()):
+        if not hmac.compare_digest(said.lstrip(" ").encode("utf-8", "replace"), wanted.encode()):
             return Refused(401, "unauthorized", "The internal token is missing or wrong.").answer
         return None
 
@@ -189,7 +191,7 @@ class InternalApi:
         return to_json(api.organisation(org_id, disabled), 200)
 
     async def _end_execution(self, request: Request) -> Response:
-        found = await self._exchange.store.cancel_execution(request.path_params["id"][:200])
+        found = await self._exchange.store.cancel_execution(_name(request, "invalid_execution", "An execution's"))
         return to_json(api.Ended(jobs=len(found)), 200)
 
     async def _runners(self, request: Request) -> Response:
@@ -306,10 +308,16 @@ async def _left(request: Request) -> None:
 
 
 def _org(request: Request) -> str:
-    org_id: str = request.path_params["id"]
-    if len(org_id) > pairing.NAME_MAX:
-        raise Refused(400, "invalid_organisation", f"An organisation's id has at most {pairing.NAME_MAX} characters.")
-    return org_id
+    return _name(request, "invalid_organisation", "An organisation's")
+
+
+def _name(request: Request, code: str, whose: str) -> str:
+    name: str = request.path_params["id"]
+    try:
+        return msgspec.convert(name, api.Name)
+    except msgspec.ValidationError:
+        said = f"{whose} id has 1 to {pairing.NAME_MAX} characters, and no control characters."
+        raise Refused(400, code, said) from None
 
 
 def _uuid(request: Request, code: str) -> UUID:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from rota.errors import DatabaseAway, JobNotFound, OrganisationDisabled
 from rota.runners import api
 from rota.runners.api import Problem
+from rota.runners.messages import check_depth
 
 OWN_FIELDS: Final = frozenset({"spec", "args"})
 
@@ -69,6 +70,8 @@ async def body_of(request: Request, kind: type[T]) -> T:
             found = msgspec.json.decode(bytes(body), type=kind)
         except msgspec.ValidationError:
             found = msgspec.convert(_whole(msgspec.json.decode(bytes(body))), kind)
+        for name in OWN_FIELDS:
+            check_depth(getattr(found, name, None))
         _check_text(found)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Refused(400, "invalid_request", f"This body is no good: {error}.") from None

@@ -6,7 +6,6 @@ Memory is bounded: who is slow is waited for, on both sides. A stream that break
 """
 
 import asyncio
-import logging
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,6 +14,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from rota.errors import PipeError
+from rota.io.log import SILENT
 
 __all__ = ["Pipe", "PipeError", "Pipes"]
 
@@ -29,8 +29,6 @@ HELD_BYTES_MAX: Final = 1024 * 1024
 READ_BYTES: Final = 256 * 1024
 HEAD_S_MAX: Final = 10.0
 """How long a request may take to name its pipe: until then it may be anybody's, and holds a descriptor."""
-_QUIET: Final = logging.getLogger("rota.pipes.http")
-_QUIET.disabled = True  # what strangers send is refused, and no news; what fails in here is told where it is handled
 
 
 class Pipe:
@@ -233,7 +231,9 @@ class Pipes:
             if self._runner is not None:
                 return
             self._server = server = _Server(
-                self._answer, access_log=None, handler_cancellation=True, read_bufsize=READ_BYTES, logger=_QUIET,
+                self._answer, access_log=None, handler_cancellation=True, read_bufsize=READ_BYTES,
+                # What strangers send is refused, and no news; what fails in here is told where it is handled.
+                logger=SILENT,
                 keepalive_timeout=HEAD_S_MAX,
                 # Bytes are handed on as they come: what they are is the command's business.
                 auto_decompress=False,

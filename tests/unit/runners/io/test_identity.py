@@ -1,6 +1,7 @@
 """The key file of a device: who may read it, and what a bad one says."""
 
 import base64
+import os
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,12 @@ def test_there_may_be_none(tmp_path: Path) -> None:
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     write_identity(tmp_path, made()).chmod(mode)
     with pytest.raises(SettingsError, match="may be read by others"):
+        read_identity(tmp_path)
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE_NAME, 0o600)
+    with pytest.raises(SettingsError, match="is no file"):
         read_identity(tmp_path)
 
 
