@@ -82,3 +82,23 @@ def test_views_add_work_that_the_worker_does_and_the_admin_shows(dsn: str, psql,
     assert seen["foreign post"] == 403, "a page of another site could retry a job (S94)"
     assert "1 of 1 jobs are back in the queue" in seen["told"] and seen["after operator"] == "queued"
     assert seen["after cancel"] == "cancelled"
+
+
+def test_what_a_job_holds_is_text_in_the_admin(dsn: str, psql) -> None:
+    """S93: names, payloads, errors and results come from anybody."""
+    run(dsn, "manage.py", "migrate", "-v", "0")
+    evil = "<img src=x onerror=alert(1)>'\"</script>{{7*7}}{% debug %}"
+    quoted = evil.replace("'", "''")
+    psql(
+        dsn,
+        "INSERT INTO rota.ended_jobs (id, run_after, created_at, finished_at, lease_epoch, priority, tries, state, place,"
+        " kind, tenant, leased_by, last_error, payload, result, progress)"
+        " SELECT gen_random_uuid(), now(), now(), now(), 1, 0, 1, 'failed', 'worker', evil, evil, evil, evil,"
+        f" to_jsonb(evil), to_jsonb(evil), to_jsonb(evil) FROM (SELECT '{quoted}'::text AS evil) AS given",
+    )
+    seen = json.loads(run(dsn, "visit.py", "pages"))
+    assert set(seen) == {"list", "detail", "search", "nothing found", "told"}
+    for name, page in seen.items():
+        assert "<img src=x" not in page and "</script>{{" not in page and "49{%" not in page, name
+    for name in ("list", "detail", "search"):
+        assert "&lt;img src=x onerror=alert(1)&gt;" in seen[name], name

@@ -52,4 +52,21 @@ def look() -> dict[str, object]:
     return found
 
 
-print(json.dumps({"upload": upload, "look": look}[sys.argv[1]]()))
+def pages() -> dict[str, object]:
+    """All that the admin shows of the one job, which may hold anything."""
+    job = Job.objects.get()
+    operator = User.objects.create_user("operator", password="x", is_staff=True)
+    operator.user_permissions.add(*Permission.objects.filter(codename__in=["view_job", "operate_job"]))
+    client = Client()
+    client.force_login(operator)
+    found = {
+        "list": client.get("/admin/rota/job/"),
+        "detail": client.get(f"/admin/rota/job/{job.pk}/change/"),
+        "search": client.get("/admin/rota/job/", {"q": job.kind}),
+        "nothing found": client.get("/admin/rota/job/", {"q": f"{job.kind}?"}),
+        "told": client.post("/admin/rota/job/", {"action": "cancel", "_selected_action": [str(job.pk)]}, follow=True),
+    }
+    return {name: page.content.decode() for name, page in found.items()}
+
+
+print(json.dumps({"upload": upload, "look": look, "pages": pages}[sys.argv[1]]()))
