@@ -91,8 +91,8 @@ def test_what_a_job_holds_is_text_in_the_admin(dsn: str, psql) -> None:
     quoted = evil.replace("'", "''")
     psql(
         dsn,
-        "INSERT INTO rota.ended_jobs (id, run_after, created_at, finished_at, lease_epoch, priority, tries, state, place,"
-        " kind, tenant, leased_by, last_error, payload, result, progress)"
+        "INSERT INTO rota.ended_jobs (id, run_after, created_at, finished_at, lease_epoch, priority, tries, state,"
+        " place, kind, tenant, leased_by, last_error, payload, result, progress)"
         " SELECT gen_random_uuid(), now(), now(), now(), 1, 0, 1, 'failed', 'worker', evil, evil, evil, evil,"
         f" to_jsonb(evil), to_jsonb(evil), to_jsonb(evil) FROM (SELECT '{quoted}'::text AS evil) AS given",
     )
