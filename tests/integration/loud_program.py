@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import rota
@@ -44,7 +45,8 @@ def turn_up() -> None:
 
 
 def spoil(url: str) -> str:
-    """A URL in the way of the moment, with the canary in its query."""
+    """A URL in the way of the moment, with the canary in its query. What is signed has no room for one: there the
+    signature is written down, for whoever looks for it."""
     path, _, query = url.partition("?")
     place = path.partition("://")[2].partition("/")[2]
     match Way.now:
@@ -55,7 +57,9 @@ def spoil(url: str) -> str:
         case "tls":
             return f"{url.replace('http:', 'https:')}&canary={CANARY}"
         case _:
-            return f"{url}&canary={CANARY}"
+            with Path(os.environ["SIGNATURES"]).open("a") as written:
+                written.write(query.partition("signature=")[2] + "\n")
+            return url
 
 
 def cli() -> None:

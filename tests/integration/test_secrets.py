@@ -45,6 +45,7 @@ class Loud:
             "ROTA_DSN": dsn, "ROTA_GATEWAY_TOKEN": TOKEN, "ROTA_GATEWAY_KEY": KEY,
             "ROTA_GATEWAY_URL": str(settings.gateway_url), "ROTA_OBJECTS": str(settings.objects),
             "ROTA_OBJECTS_URL": str(settings.objects_url), "SILENT_PORT": str(silent_port),
+            "SIGNATURES": str(folder / "signatures"),
         }  # fmt: skip
 
     def start(self, name: str, *words: str, environ: dict[str, str]) -> Program:
@@ -129,6 +130,9 @@ async def test_S66_no_secret_is_told_anywhere(migrated_dsn: str, tmp_path: Path)
         "the code": code, "the code without its dashes": code.replace("-", ""),
         "the device's key": next(value for name, value in identity.items() if "key" in name.lower()),
     }  # fmt: skip
+    signatures = (tmp_path / "fabric" / "signatures").read_text().split()
+    assert len(set(signatures)) > 4
+    secrets |= {f"a URL's signature {number}": signature for number, signature in enumerate(signatures)}
     found = [(name, place) for name, secret in secrets.items() for place, text in said.items() if secret in text]
     found += [("a job token", place) for place, text in said.items() if JWT.search(text)]
     found += [("a signature", place) for place, text in said.items() if SIGNATURE.search(text)]
