@@ -41,12 +41,20 @@ class Child:
         self._frames = Frames()
         self._unsent: deque[bytes] = deque()
         self._writing: asyncio.Task[None] | None = None
+        self._killed = False
         self.pid = process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it can take a job."""
-        return self._process.returncode is None and self._wire.fileno() >= 0
+        """Whether it can take a job: one that was killed cannot, also while the system has not told of its end."""
+        if self._killed or self._process.returncode is not None or self._wire.fileno() < 0:
+            return False
+        try:
+            return self._wire.recv(1, socket.MSG_PEEK) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
 
     async def messages(self) -> list[Message]:
         """The next messages.
@@ -102,6 +110,7 @@ class Child:
 
     def kill(self) -> None:
         """Kills the child and everything that it started; safe to repeat."""
+        self._killed = True
         if self._process.returncode is None:
             kill_tree(self.pid)
 
