@@ -29,7 +29,7 @@ from tests.faults.slot_sites import FAULTS_ROTA
 from tests.faults.together import eventually
 from tests.integration.programs import Program, running
 
-LEASE_S = 12.0
+LEASE_S = 18.0
 
 
 class CallFailed(Exception):

@@ -89,9 +89,9 @@ async def _prepared(app: App, count: int) -> Callable[[], Awaitable[None]]:
 bulks = {"described": described, "prepared": _prepared}
 
 
-async def worker(dsn: str, meter: Meter, **limits: Any) -> None:
+async def worker(dsn: str, meter: Meter, *, job_pool_size: int = 6, **limits: Any) -> None:
     """One worker process; `limits` are those of the kind."""
-    app = _app(dsn)
+    app = _app(dsn, job_pool_size=job_pool_size)
 
     @app.job(limit=LIMIT, **limits)
     async def noop(_ctx: Context, job: Noop) -> None:
@@ -107,6 +107,6 @@ async def worker(dsn: str, meter: Meter, **limits: Any) -> None:
     await app.stop()
 
 
-def _app(dsn: str) -> App:
+def _app(dsn: str, *, job_pool_size: int = 6) -> App:
     # Said in full, so that neither a rota.toml nor the environment has a part in it.
-    return App(settings=Settings(dsn=dsn, log_format="text"))
+    return App(settings=Settings(dsn=dsn, log_format="text", job_pool_size=job_pool_size))

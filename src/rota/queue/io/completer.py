@@ -23,9 +23,6 @@ BATCH_MAX: Final = 1000
 PENDING_MAX: Final = 10_000
 """Ends that may wait to be written; beyond it the worker claims nothing new."""
 
-SINGLES_WRITERS: Final = 4
-"""Connections that write ends which are commits of their own; the pool has others for claims and looks."""
-
 SINGLES_MAX: Final = 64
 """Such ends in one call: those behind wait for the call's end before their worker knows that they are on disk."""
 
@@ -57,10 +54,17 @@ class Completer:
         store: where to write.
         written: told of ends with their new states, or None where the database refused one: the lease was lost.
         random: for the jitter of waits.
+        singles_writers: connections that write ends which are commits of their own: their commits wait for the disk
+            together, so more of them write more in a second.
     """
 
     def __init__(
-        self, store: Store, *, written: Callable[[list[tuple[Write, State | None]]], None], random: Random
+        self,
+        store: Store,
+        *,
+        written: Callable[[list[tuple[Write, State | None]]], None],
+        random: Random,
+        singles_writers: int = 1,
     ) -> None:
         self._store = store
         self._written = written
@@ -75,6 +79,7 @@ class Completer:
         self._singles: deque[Finish] = deque()
         """Ends that are commits of their own."""
         self._singles_writers = 0
+        self._singles_writers_max = singles_writers
 
     @property
     def waiting(self) -> int:
@@ -112,7 +117,7 @@ class Completer:
                         following.append(write)
                     else:
                         plain.append(write)
-                while self._singles_writers < min(SINGLES_WRITERS, len(self._singles)):
+                while self._singles_writers < min(self._singles_writers_max, len(self._singles)):
                     self._singles_writers += 1
                     self._apart(self._write_singles())
                 for part in (plain, following):
@@ -142,7 +147,7 @@ class Completer:
             async with self._store.database.acquire() as conn:
                 while self._singles:
                     # The writers share what waits: each commit waits for the disk, and those of others go with it.
-                    count = min(SINGLES_MAX, -(-len(self._singles) // SINGLES_WRITERS))
+                    count = min(SINGLES_MAX, -(-len(self._singles) // self._singles_writers_max))
                     taken = [self._singles.popleft() for _ in range(count)]
                     states = await self._store.finish_each(taken, conn=conn)
                     self._written([(finish, states.get(finish.lease.job_id)) for finish in taken])

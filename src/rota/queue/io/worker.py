@@ -158,7 +158,11 @@ class Worker:
         )  # fmt: skip
         self._ending: dict[JobId, tuple[str, Write]] = {}
         """The ends that are on their way to the database, each with its job's kind. The heart reads it."""
-        self._completer = Completer(self._store, written=self._on_written, random=self._random)
+        self._completer = Completer(
+            self._store, written=self._on_written, random=self._random,
+            # The others of the pool are for claims, and for looks and ends that share a commit.
+            singles_writers=max(1, self._options.job_pool_size - 2),
+        )  # fmt: skip
         self._standing: Callable[[], Standing] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kick = asyncio.Event()
