@@ -66,14 +66,14 @@ def _install_python(place: Path) -> None:
 
 
 def _python() -> str:
-    """A Python of 3.12 or later: ROTA_BENCH_PYTHON, else the first on the path."""
+    """A Python of 3.12 or later: BENCH_PYTHON, else the first on the path."""
     test = "import sys; sys.exit(sys.version_info < (3, 12))"
-    named = os.environ.get("ROTA_BENCH_PYTHON")
+    named = os.environ.get("BENCH_PYTHON")
     for name in [named] if named else ["python3.14", "python3.13", "python3.12", "python3"]:
         found = shutil.which(name)
         if found and subprocess.run([found, "-c", test], check=False, capture_output=True).returncode == 0:
             return found
-    raise NotInstalled("Some peers need Python 3.12 or later: name one in ROTA_BENCH_PYTHON.")
+    raise NotInstalled("Some peers need Python 3.12 or later: name one in BENCH_PYTHON.")
 
 
 def _install_node(place: Path) -> None:
