@@ -5,13 +5,12 @@ It is installed once, in an environment of its own under the user's cache.
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
+from bench import environments
 from bench.machine import Bystanders
-from bench.queue.peers import NotInstalled, cache
+from bench.queue.peers import cache
 from bench.report import Sample
 from bench.runners.children import NotMeasured
 
@@ -24,18 +23,7 @@ def install() -> None:
 
     Raises: NotInstalled.
     """
-    place = _place()
-    wanted = (HERE / "peers.txt").read_text()
-    stamp = place / "peers.txt"
-    if stamp.exists() and stamp.read_text() == wanted:
-        return
-    try:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
-        pip = [place / "bin" / "python", "-m", "pip", "install", "-q", "-r", HERE / "peers.txt"]
-        subprocess.run(pip, check=True, stdout=sys.stderr)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise NotInstalled(f"NATS could not be installed: {error}") from error
-    stamp.write_text(wanted)
+    environments.install(_place(), HERE / "peers.txt", "NATS")
 
 
 async def measure(bystanders: Bystanders, times: int) -> list[Sample]:

@@ -5,13 +5,12 @@ They are installed once, in an environment of their own under the user's cache.
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
+from bench import environments
 from bench.machine import Bystanders
-from bench.queue.peers import NotInstalled, cache
+from bench.queue.peers import cache
 from bench.report import Sample
 from bench.slots.works import SLOTS, NotMeasured
 
@@ -25,18 +24,7 @@ def install() -> None:
 
     Raises: NotInstalled.
     """
-    place = _place()
-    wanted = (HERE / "peers.txt").read_text()
-    stamp = place / "peers.txt"
-    if stamp.exists() and stamp.read_text() == wanted:
-        return
-    try:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
-        pip = [place / "bin" / "python", "-m", "pip", "install", "-q", "-r", HERE / "peers.txt"]
-        subprocess.run(pip, check=True, stdout=sys.stderr)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise NotInstalled(f"HyperQueue and Dask could not be installed: {error}") from error
-    stamp.write_text(wanted)
+    environments.install(_place(), HERE / "peers.txt", "HyperQueue and Dask")
 
 
 async def measure(bystanders: Bystanders, peer: str, *, count: int, line: int, idle_s: float) -> list[Sample]:
