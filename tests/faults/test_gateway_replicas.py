@@ -58,14 +58,14 @@ class Fabric(RunnerSite):
 
         await eventually(there, f"all are at {name}")
 
-    async def online(self, agent: Agent) -> None:
-        """Waits until one of the replicas has this runner."""
+    async def online(self, agent: Agent, *, wanted: bool = True) -> None:
+        """Waits until one of the replicas has this runner, or none."""
 
         async def there() -> bool:
             found = [await self.call("runners", url=gateway.address) for gateway in self.gateways]
-            return any(agent.runner_id == each["runnerId"] for one in found for each in one["runners"])
+            return any(agent.runner_id == each["runnerId"] for one in found for each in one["runners"]) is wanted
 
-        await eventually(there, f"{agent.folder.name} is online")
+        await eventually(there, f"{agent.folder.name} is {'online' if wanted else 'offline'}")
 
     def other(self, gateway: Gateway) -> Gateway:
         (found,) = [each for each in self.gateways if each is not gateway]
@@ -198,6 +198,7 @@ async def test_two_replicas_that_name_each_other_pass_an_op_on_once_s58(fabric: 
     session = await fabric.session("lost")
     await session.works()
     await agent.kill()  # and its lease holds for a while
+    await fabric.online(agent, wanted=False)
     for name, gateway in zip(("ghost-1", "ghost-2"), fabric.gateways, strict=True):
         await fabric.sql(
             "INSERT INTO rota.gateways (instance, address, seen_at) VALUES ($1, $2, now())", name, gateway.address
