@@ -16,7 +16,7 @@ from rota.demo.balancers import Balancer, find
 from rota.io.postgres import Database, Target
 from tests.faults.namespaces import Link, links
 from tests.faults.runner_programs import Agent, Gateway, Place, here
-from tests.faults.runner_sites import RunnerSite, Session
+from tests.faults.runner_sites import LEASE_S, RunnerSite, Session
 from tests.faults.together import Cases, Outcomes, eventually
 from tests.integration.programs import nothing_runs
 from tests.postgres_servers import Server, unavailable
@@ -163,7 +163,8 @@ async def test_a_runner_that_leaves_the_network_stops_by_itself_and_another_take
     await remote.agent.tells("lease_over")
     await eventually(lambda: not remote.agent.sessions(), "its folder is gone")
     assert (await op.fails()).name == "SessionLost"
-    await eventually(lambda: "nothing came for 12 s" in site.left(remote.agent), "the gateway noticed by silence, too")
+    said = f"nothing came for {LEASE_S:g} s"
+    await eventually(lambda: said in site.left(remote.agent), "the gateway noticed by silence, too")
     # It is still away when another one of its organisation takes the job.
     await site.desktop("gone", "gone-2", place=site.here)
     again = await site.taken(remote.session.job_id, attempt=2)
