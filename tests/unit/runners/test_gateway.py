@@ -9,8 +9,11 @@ import pytest
 
 from rota.runners import gateway_events as events
 from rota.runners import messages
-from rota.runners.gateway import AWAY_S, DRY_S, RETURN_RETRY_MAX_S, RETURN_S, Gateway, Rules
+from rota.runners.claim_lines import DRY_S
+from rota.runners.gateway import Gateway
+from rota.runners.gateway_admission import RETURN_RETRY_MAX_S, RETURN_S, Rules
 from rota.runners.gateway_events import Identity, Job, Lease
+from rota.runners.gateway_ops import AWAY_S
 from rota.runners.matching import Needs
 from rota.runners.messages import Frame, Held, Limits, OpError, Requires
 from rota.runners.token import Claims, TokenKeys
@@ -822,7 +825,7 @@ def test_nothing_is_said_or_kept_when_nothing_is_left() -> None:
     desk(events.Lost(1))
     assert desk.wait(1000) == []
     core = desk.core
-    assert not (core.jobs or core._sessions or core._asks or core.registry.links or core.registry.of_runner)
+    assert not (core.jobs or core._jobs._sessions or core._ops._asks or core.registry.links or core.registry.of_runner)
 
 
 def test_a_token_that_was_good_ends_nevertheless() -> None:
