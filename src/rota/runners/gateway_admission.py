@@ -16,7 +16,7 @@ from rota.runners.gateway_events import Identity, Lease
 from rota.runners.gateway_jobs import LiveJobs
 from rota.runners.gateway_links import Links
 from rota.runners.gateway_ops import Ops
-from rota.runners.gateway_outgoing import GRACE_S, Outgoing
+from rota.runners.gateway_outgoing import Outgoing
 from rota.runners.messages import CancelReason, CloseCode
 from rota.runners.ramp import Ramp
 from rota.runners.registry import Link, Live, Phase, State
@@ -130,7 +130,7 @@ class Admission:
             if live is None:
                 live = self._jobs.enter(link, job, State.CANCELLING if job.cancelling else State.RUNNING)
                 if job.cancelling:
-                    live.answer_by = self._out.now + GRACE_S
+                    live.answer_by = self._out.grace_ends_at()
             self._jobs.attach(link, live)
             if not job.accepted or live.state is State.OFFERED:
                 self._out.say(events.StoreAccept(job.lease))

@@ -12,7 +12,7 @@ from typing import Final
 from rota.runners import clocks, messages
 from rota.runners import gateway_events as events
 from rota.runners.gateway_events import Lease
-from rota.runners.gateway_jobs import LEASE_S, LiveJobs
+from rota.runners.gateway_jobs import LiveJobs
 from rota.runners.gateway_links import Links
 from rota.runners.gateway_outgoing import Outgoing
 from rota.runners.registry import Link, Phase
@@ -69,7 +69,7 @@ class Beats:
             ok = _holds(link, lease) and lease not in lost
             if ok and known:
                 live = link.jobs[lease.job_id]
-                live.leased_until = self._out.now + LEASE_S
+                self._jobs.renewed(live)
                 self._jobs.watch(live)
             if known or not ok:
                 answers.append(messages.LeaseAnswer(job_id=lease.job_id, ok=ok))

@@ -97,6 +97,14 @@ class Dealing:
             while len(link.declined) > DECLINED_MAX:
                 link.declined.popitem(last=False)
 
+    def unanswered(self, live: Live) -> None:
+        """The time of an offer is over; its runner gets no other before it says that it has room."""
+        link = live.link
+        self.decline(link, live, f"no answer within {ACCEPT_S:.0f} s", for_good=False, silent=True)
+        if link is not None:
+            link.reported = 0
+            self._links.registry.place(link)
+
     def _claim(self, link: Link) -> None:
         if link.claiming:
             link.claim_again = True

@@ -9,14 +9,14 @@ Spec: runners, "Job lifecycle, leases and fencing".
 from rota.runners import gateway_events as events
 from rota.runners import messages
 from rota.runners.gateway_admission import DISABLED
-from rota.runners.gateway_dealing import ACCEPT_S, Dealing
+from rota.runners.gateway_dealing import Dealing
 from rota.runners.gateway_jobs import LiveJobs
 from rota.runners.gateway_links import Links
 from rota.runners.gateway_ops import Ops
-from rota.runners.gateway_outgoing import GRACE_S, Outgoing
+from rota.runners.gateway_outgoing import Outgoing
 from rota.runners.matching import Target
 from rota.runners.messages import CancelReason, CloseCode, FailureClass
-from rota.runners.registry import Live, State
+from rota.runners.registry import State
 
 
 class Ends:
@@ -75,7 +75,7 @@ class Ends:
         live = self._jobs.by_id.get(event.job_id)
         if live is None or live.state is State.CANCELLING:
             return
-        live.state, live.answer_by, live.cancel_reason = State.CANCELLING, self._out.now + GRACE_S, event.reason
+        live.state, live.answer_by, live.cancel_reason = State.CANCELLING, self._out.grace_ends_at(), event.reason
         if live.link is not None:
             self._out.cancel(live.link, event.job_id, event.reason)
         self._ops.release(live, 409, "op_cancelled", f"the job was cancelled: {event.reason}")
@@ -115,7 +115,11 @@ class Ends:
         now = self._out.now
         over = live.gate.over(now)
         if live.answer_by is not None and live.answer_by <= now:
-            self._unanswered(live)
+            if live.state is State.CANCELLING:
+                self._out.say(events.EndCancelled(live.job.lease))
+                self._jobs.tell_and_forget(live, None, "the job was cancelled")
+            else:
+                self._dealing.unanswered(live)
         elif live.leased_until <= now:
             self._jobs.tell_and_forget(live, CancelReason.LEASE_LOST, "its lease ran out")
         elif over is not None and live.state is State.RUNNING:
@@ -126,14 +130,3 @@ class Ends:
         else:
             self._ops.refuse_overdue(live)
             self._jobs.watch(live)
-
-    def _unanswered(self, live: Live) -> None:
-        if live.state is State.CANCELLING:
-            self._out.say(events.EndCancelled(live.job.lease))
-            self._jobs.tell_and_forget(live, None, "the job was cancelled")
-            return
-        link = live.link
-        self._dealing.decline(link, live, f"no answer within {ACCEPT_S:.0f} s", for_good=False, silent=True)
-        if link is not None:
-            link.reported = 0
-            self._links.registry.place(link)

@@ -78,10 +78,14 @@ class LiveJobs:
         if live.link is not None and live.link is not link:
             live.link.jobs.pop(live.job.lease.job_id, None)
         live.link = link
-        live.leased_until = self._out.now + LEASE_S
+        self.renewed(live)
         link.jobs[live.job.lease.job_id] = live
         if live.gate.op is not None:
             live.gate.op.sent = False
+
+    def renewed(self, live: Live) -> None:
+        """Its lease begins anew."""
+        live.leased_until = self._out.now + LEASE_S
 
     def watch(self, live: Live) -> None:
         """Looks at the job again when something of it may be over; call it after each change."""

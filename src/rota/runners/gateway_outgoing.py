@@ -56,6 +56,10 @@ class Outgoing:
         """Tells a runner to stop this job."""
         self.send(link, messages.Cancel(reason=reason, grace_sec=GRACE_S), job_id)
 
+    def grace_ends_at(self) -> float:
+        """Until when a runner that is told now may take to stop."""
+        return self.now + GRACE_S
+
     def new_id(self) -> str:
         """An id for a frame or an op."""
         return str(UUID(int=self._random.getrandbits(128), version=4))
