@@ -9,14 +9,15 @@ import sys
 from typing import Any
 
 from rota.demo import runners as demo
-from rota.runners import agent, gateway_dealing, gateway_jobs, gateway_ops, gateway_outgoing, messages
+from rota.runners import agent, agent_jobs, gateway_dealing, gateway_jobs, gateway_ops, gateway_outgoing, messages
 from rota.runners.io import internal_api, replica
 from rota.runners.io.store import RunnerStore
 
 WHOLE_S = messages.DEAD_AFTER_S
 _SHARES: dict[Any, dict[str, float]] = {
     messages: {"HEARTBEAT_S": 0.5, "DEAD_AFTER_S": 1},
-    agent: {"LEASE_S": 1, "UNCONFIRMED_S": 1, "SILENCE_S": 0.6, "SLEPT_S": 1.5, "REFUSED_S": 0.5, "HURRIED_S": 2},
+    agent_jobs: {"UNCONFIRMED_S": 1},
+    agent: {"LEASE_S": 1, "SILENCE_S": 0.6, "SLEPT_S": 1.5, "REFUSED_S": 0.5, "HURRIED_S": 2},
     internal_api: {"FORWARD_LOOK_S": 1},
     demo: {"SLEEP_S": 1},
     gateway_jobs: {"LEASE_S": 1},

@@ -9,6 +9,7 @@ from rota.runners import agent as agents
 from rota.runners import gateway_dealing, matching, messages
 from rota.runners import gateway_events as at_gateway
 from rota.runners.agent import Agent
+from rota.runners.agent_jobs import HeldJobs
 from rota.runners.gateway import Gateway
 from rota.runners.gateway_admission import Admission
 from rota.runners.gateway_dealing import Dealing
@@ -56,7 +57,7 @@ def _nothing(*_args: Any, **_options: Any) -> None:
     """Does not happen."""
 
 
-def _holds_nothing(_agent: Agent) -> tuple[messages.Held, ...]:
+def _holds_nothing(_jobs: HeldJobs) -> tuple[messages.Held, ...]:
     return ()
 
 
@@ -84,17 +85,17 @@ def _anybodys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: Final = (
-    Mutation("I2", "a session outlives its lease", method(Agent, "_stop_what_is_over", _nothing)),
+    Mutation("I2", "a session outlives its lease", method(HeldJobs, "stop_what_is_over", _nothing)),
     Mutation("I2", "a runner trusts its lease for longer", _value(agents, "LEASE_S", 75.0)),
     Mutation("I2", "heartbeats are answered and not stored", around(Gateway, "handle", _without("Renew"))),
-    Mutation("I3", "cancels are not heard", method(Agent, "_cancelled", _nothing)),
+    Mutation("I3", "cancels are not heard", method(HeldJobs, "cancelled", _nothing)),
     Mutation("S54", "stale messages are not answered", around(Gateway, "handle", _without_message(messages.Cancel))),
-    Mutation("S62", "a lost lease is not heard", method(Agent, "_end", _nothing)),
+    Mutation("S62", "a lost lease is not heard", method(HeldJobs, "end", _nothing)),
     Mutation("S63", "an op that was done runs again", around(OpLog, "ask", _runs_again)),
     Mutation("seed", "two ops at once", around(OpLog, "ask", _beside)),
     Mutation("seed", "jobs beyond the free slots", _value(Link, "free", property(_all_slots))),
     Mutation("seed", "jobs of everybody for everybody", _anybodys),
-    Mutation("seed", "what a runner still holds is not told", method(Agent, "_running", _holds_nothing)),
+    Mutation("seed", "what a runner still holds is not told", method(HeldJobs, "running", _holds_nothing)),
     Mutation("seed", "ops are not asked again after a reconnect", method(LiveJobs, "attach", _nothing)),
     Mutation("seed", "a disabled organisation stays connected", method(Ends, "forbidden", _nothing)),
     Mutation("seed", "the old connection stays", around(Admission, "verified", _keeps_old_link)),

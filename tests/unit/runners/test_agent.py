@@ -321,7 +321,7 @@ def test_how_soon_it_dials_again_depends_on_why_it_was_closed(code: int, waits: 
     """It never ends by itself. What only a person can lift is told as urgent, and tried less often."""
     for seed in range(20):
         bench = connected()
-        bench.core._random.seed(seed)
+        bench.core._line.random.seed(seed)
         said = bench(events.Dropped(bench.link, code, "why"))
         (told,) = of(events.Tell, said)
         assert told.urgent == (waits[0] > 0) and "why" in told.text
