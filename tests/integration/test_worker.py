@@ -24,6 +24,7 @@ from pydantic import BaseModel, field_serializer, model_validator
 
 import rota
 from rota.queue.io import pruner
+from rota.queue.io import worker as worker_module
 from rota.queue.io.running import FORKED_EXIT
 from rota.queue.io.store import Store
 from rota.queue.job import JobRow, State
@@ -742,6 +743,33 @@ async def test_ended_jobs_are_removed_after_their_retention(migrated_dsn: str, m
             gone = "SELECT NOT EXISTS (SELECT FROM rota.jobs WHERE id = $1)"
             await until(lambda: bench.value(gone, old.id), what="the old job is removed")
             assert (await bench.row(young.id)).state is State.DONE
+
+
+async def test_a_start_does_not_wait_for_a_locked_table(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "WARM_S", 0.05)
+
+    @bench.app.job
+    async def kind() -> None: ...
+
+    added = await bench.app.enqueue("kind")
+    worker = bench.app.worker()
+    async with bench.conn.transaction():
+        await bench.conn.execute("LOCK TABLE rota.open_jobs IN ACCESS EXCLUSIVE MODE")
+        running = asyncio.create_task(worker.run())
+        # Within a transaction each look at what others do is the first one again.
+        fresh, listens = (
+            "SELECT pg_stat_clear_snapshot()",
+            "SELECT count(*) FROM pg_stat_activity WHERE query ~ '^LISTEN'",
+        )
+
+        async def works() -> bool:
+            await bench.conn.execute(fresh)
+            return bool(await bench.value(f"{listens} AND datname = current_database()"))
+
+        await until(works, what="the worker works")
+    await bench.ends(added.id)
+    worker.stop()
+    await running
 
 
 async def test_stop_may_come_at_any_time(bench: Bench) -> None:

@@ -17,7 +17,7 @@ import asyncpg
 
 from rota.errors import BatchNotFound, DatabaseAway, JobNotFound
 from rota.ids import BatchId, Holder, JobId
-from rota.io.postgres import Connection
+from rota.io.postgres import Connection, translated
 from rota.io.to_the_end import to_the_end
 from rota.lease import Lease, Renewal
 from rota.queue import periodic
@@ -115,6 +115,25 @@ class Store(Fleet):
             now,
         )
         return _in_order(rows)
+
+    async def warm(self, holder: Holder, *, connections: int) -> None:
+        """Opens so many connections and has each plan the statements that run for every job. A new connection takes
+        tens of milliseconds for that, for which the first jobs would wait.
+
+        Raises: DatabaseError.
+        """
+        if self.database.target.pooler != "none":
+            # It prepares no statements, and its connections to the server are anybody's.
+            return
+        await asyncio.gather(*(self._warm_one(holder) for _ in range(connections)))
+
+    async def _warm_one(self, holder: Holder) -> None:
+        try:
+            async with self.database.acquire() as conn:
+                await self._fetch("claim.sql", [], [], [], [], [], *_columns(()), holder, None, conn=conn)
+                await self._finish([], now=None, conn=conn)
+        except Exception as error:
+            raise translated(error, self.database.target) from error
 
     async def claim_turns(
         self, asks: Sequence[Ask], *, holder: Holder, now: datetime | None = None
