@@ -745,31 +745,27 @@ async def test_ended_jobs_are_removed_after_their_retention(migrated_dsn: str, m
             assert (await bench.row(young.id)).state is State.DONE
 
 
-async def test_a_start_does_not_wait_for_a_locked_table(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "WARM_S", 0.05)
+async def _hangs(*_args: Any, **_more: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def _fails(*_args: Any, **_more: Any) -> None:
+    raise asyncpg.PostgresError("odd")
+
+
+@pytest.mark.parametrize("warm", [_hangs, _fails])
+async def test_a_worker_starts_although_its_connections_stay_cold(
+    bench: Bench, warm: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "warm", warm)
+    monkeypatch.setattr(worker_module, "WARM_S", 0.01)
 
     @bench.app.job
     async def kind() -> None: ...
 
     added = await bench.app.enqueue("kind")
-    worker = bench.app.worker()
-    async with bench.conn.transaction():
-        await bench.conn.execute("LOCK TABLE rota.open_jobs IN ACCESS EXCLUSIVE MODE")
-        running = asyncio.create_task(worker.run())
-        # Within a transaction each look at what others do is the first one again.
-        fresh, listens = (
-            "SELECT pg_stat_clear_snapshot()",
-            "SELECT count(*) FROM pg_stat_activity WHERE query ~ '^LISTEN'",
-        )
-
-        async def works() -> bool:
-            await bench.conn.execute(fresh)
-            return bool(await bench.value(f"{listens} AND datname = current_database()"))
-
-        await until(works, what="the worker works")
-    await bench.ends(added.id)
-    worker.stop()
-    await running
+    async with working(bench.app):
+        await bench.ends(added.id)
 
 
 async def test_stop_may_come_at_any_time(bench: Bench) -> None:

@@ -81,7 +81,7 @@ class ReferenceLeases(ReferenceFleet):
         for lease in sorted(leases):
             row = self._held(lease)
             if row is not None and row.started_at is not None:
-                self._starts.add(row.kind, Rate(1, per_s), row.started_at, -1)
+                self._starts.take_back(row.kind, Rate(1, per_s), row.started_at)
                 self._write(row, started_at=None)
                 taken_back.append(row.id)
         return taken_back
