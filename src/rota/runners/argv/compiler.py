@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rota.errors import ArgvNotAllowed
-from rota.runners.argv.codecs import DECODERS, ENCODERS
+from rota.runners.argv.codecs import DECODERS, ENCODER_OF_CODEC, ENCODERS
 from rota.runners.argv.commandline import CommandLine, File, Given, check_elements, parse
 from rota.runners.argv.encoders import KINDS, compile_parameters
 from rota.runners.argv.files import SessionFiles, Touched
@@ -196,6 +196,8 @@ def _value(kind: str, given: Given, value: str, touched: Touched, *, codecs: fro
     if kind in {"graph", "graph_complex"}:
         return compile_graph(value, argument=argument, touched=touched)
     if kind == "codec":
+        if codecs is ENCODERS:
+            value = ENCODER_OF_CODEC.get(value, value)
         if value != "copy" and value not in codecs:
             raise ArgvNotAllowed(f"{argument} {value[:40]}", "this codec is not allowed")
         return value
@@ -228,8 +230,10 @@ def _pass_logs(prefix: str) -> str:
 def _key_info(value: str, argument: str, touched: Touched) -> str:
     """A key-info file: a text for the playlist, the file of the key, a vector."""
     path, _ = touched.read(argument, value)
-    lines = touched.text(argument, path).splitlines()
-    if len(lines) < 2:
+    text = touched.text(argument, path).replace("\r\n", "\n")
+    # Only what ends a line for ffmpeg and for nobody else: whoever counts otherwise takes another line for the file.
+    lines = text.split("\n")
+    if len(lines) < 2 or "\0" in text or "\r" in text:
         raise ArgvNotAllowed(argument, f"{path!r} holds no two lines: the key's address and its file")
     touched.read(f"{argument}, line 2 of {path!r}", lines[1])
     return "./" + path
