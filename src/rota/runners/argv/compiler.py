@@ -24,7 +24,7 @@ from rota.runners.argv.outputs import pinned_output
 from rota.runners.argv.probe import compile_ffprobe
 from rota.runners.argv.tee import inside_format
 from rota.runners.argv.values import check_value
-from rota.runners.argv.written import beside, written_pattern
+from rota.runners.argv.written import beside, check_older_playlist, written_pattern
 
 Tool = Literal["ffmpeg", "ffprobe"]
 
@@ -218,6 +218,8 @@ def _value(kind: str, given: Given, value: str, touched: Touched, *, codecs: fro
         return "./" + written_pattern(value, argument=argument, touched=touched)
     if kind == "name_beside":
         return beside(value, output.removeprefix("./"), argument=argument, touched=touched)
+    if kind == "hls_flags" and "append_list" in value:
+        check_older_playlist(output.removeprefix("./"), argument=argument, touched=touched)
     if kind == "key_info":
         return _key_info(value, argument, touched)
     return check_value(kind, value, argument=argument)

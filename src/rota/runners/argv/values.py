@@ -39,7 +39,6 @@ _REASONS = {
     "prefix": "a prefix of entries is a path or an http address",
 }
 
-_FLAGS_REFUSED = ("append_list",)
 _DICTIONARY = re.compile(r"(\w[\w-]*)=([\w.+,-]*)")
 _BITSTREAM_KEY = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 _NUMERIC_OF_OUTPUTS = frozenset((options_numeric.OF_OUTPUTS + options_numeric.OF_BOTH).split())
@@ -76,9 +75,6 @@ def _flags(value: str, argument: str) -> str:
     words = re.findall(r"[a-z_0-9]+", value)
     if not re.fullmatch(r"[a-z_0-9+-]+", value) or any(not re.fullmatch(r"[a-z_]+", word) for word in words):
         raise ArgvNotAllowed(argument, "flags are words joined by '+'")
-    for word in words:
-        if word in _FLAGS_REFUSED:
-            raise ArgvNotAllowed(argument, f"the flag {word} reads or deletes files that an older playlist names")
     return value
 
 

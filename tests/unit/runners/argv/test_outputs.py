@@ -8,7 +8,7 @@ from rota.runners.argv.filters import _ALIASES, _PLACES, OPTIONS, ROLES
 from rota.runners.argv.options import REFUSED, RULES
 
 SESSION = Listing(
-    ["in.mp4", "q.txt"],
+    ["in.mp4", "q.txt", "old.m3u8"],
     {"ok.info": "key\nq.txt\n", "cmd.txt": "# note\n0.5 [enter] volume volume 0.5, volume eval once;\n1-2 eq gamma 2;"},
 )
 
@@ -50,7 +50,8 @@ def test_outputs_that_are_not_allowed() -> None:
     assert "last part" in refused("%d/o.png")
     assert "not below the output's folder" in refused("-hls_fmp4_init_filename", "../i.mp4", "h/o.m3u8")
     assert "not allowed inside" in refused("-f", "segment", "-segment_format", "hls", "o_%d.ts")
-    assert "append_list" in refused("-hls_flags", "+append_list", "o.m3u8")
+    assert "no UTF-8 text" in refused("-hls_flags", "+append_list", "old.m3u8")
+    assert "append_list" in refused("-hls_flags", "append_list", "o_%v.m3u8")
     assert "stream_groups" in refused("-var_stream_map", "v:0,name:../../x", "v%v/o.m3u8")
     assert "option of a muxer" in refused(
         "-segment_format_options", "protocol_whitelist=http", "-f", "segment", "o_%d.ts"
@@ -70,8 +71,16 @@ def test_a_tee_writes_each_of_its_outputs_in_the_session() -> None:
     assert "append_list" in refused("-f", "tee", "[f=hls:hls_flags=append_list]a.m3u8")
     for name in ("[f=segment:segment_time=2]../s_%d.ts", "[f=segment]s_%d", "[f=hls:hls_segment_filename=/x.ts]a.m3u8"):
         refused("-f", "tee", name)
-    for name in ("a.mp4|/b.mp4", "[f=dash]a", "[f=mp4:use_fifo=1]a", "[f=mp4]a\\|b", "[f=mp4'", "[f=tee]a"):
+    for name in ("a.mp4|/b.mp4", "[f=dash]a", "[f=mp4:use_fifo=1]a", "[f=mp4]a\\\\|b", "[f=mp4'", "[f=tee]a"):
         refused("-f", "tee", name)
+    for name in ("", "|", "a.mp4||b.mp4", "[", "[]", "[f", "[f=mp4", "[f=mp4]", "[f=mp4]'/b'", "[f='mp4:use_fifo'=1]a"):
+        refused("-f", "tee", name)
+    # Quotes and backslashes come off twice, and are written so that they do.
+    assert compiled("-f", "tee", "[select=\\'v:0,a\\':f=mp4]it\\'s.mp4|'a|b.mkv'")[-1] == (
+        "[f=mp4:select=v\\\\:0,a]./it\\'s.mp4|[f=matroska]./a\\|b.mkv"
+    )
+    again = compiled("-f", "tee", compiled("-f", "tee", "[select=\\'v:0,a\\':f=mp4]it\\'s.mp4")[-1])
+    assert again[-1] == "[f=mp4:select=v\\\\:0,a]./it\\'s.mp4"
 
 
 def test_key_info_names_a_key_of_the_session() -> None:
