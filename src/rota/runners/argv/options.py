@@ -174,7 +174,7 @@ RULES: Mapping[str, OptionRule] = _rules()
 
 INFORMATION = words(
     """
-    version buildconf formats muxers demuxers codecs decoders encoders bsfs protocols filters pix_fmts layouts
+    version buildconf formats muxers demuxers codecs decoders encoders bsfs protocols filters pix_fmts layouts hwaccels
     sample_fmts dispositions colors L license
     """
 )
