@@ -27,6 +27,10 @@ LINKS_MAX = 8
 READS_MAX = 20_000
 """Files that one command may read: twice the longest list, and a bound on what judging it costs."""
 
+LOOKS_MAX = 5_000_000
+"""Names that are held against patterns for one command, which takes a second or two: a packager's hundred patterns in a
+session of 50,000 files."""
+
 TEXTS_CHARACTERS_MAX = 2 * TEXT_BYTES_MAX
 """What is read of lists, graphs and subtitles for one command: a file may be named many times."""
 
@@ -111,12 +115,23 @@ class Touched:
     """The names with numbers in them, as they are given."""
     _names: Sequence[str] | None = None
     _characters: int = 0
+    _looks: int = 0
 
-    def names(self) -> Sequence[str]:
-        """All names of the session that are no folders; looked up once for a command."""
+    def names(self, argument: str) -> Sequence[str]:
+        """All names of the session that are no folders, to be held against a pattern; looked up once for a command.
+
+        Raises:
+            ArgvNotAllowed: The command has looked at too many already.
+        """
         if self._names is None:
             self._names = self.files.paths()
+        self._look(argument, len(self._names))
         return self._names
+
+    def _look(self, argument: str, count: int) -> None:
+        self._looks += 1 + count
+        if self._looks > LOOKS_MAX:
+            raise ArgvNotAllowed(argument, "the command has too many patterns of names for a session of this size")
 
     def text(self, argument: str, path: str) -> str:
         """The text of a file that the command reads.
@@ -193,7 +208,7 @@ class Touched:
         path, entry = self.resolve(argument, text)
         if entry is None or entry.kind != "folder":
             raise ArgvNotAllowed(argument, f"there is no folder {_short(path)} in the session")
-        for name in self.names():
+        for name in self.names(argument):
             if name.startswith(path + "/"):
                 self._reads(argument, self.resolve(argument, "./" + name)[0])
         return path
@@ -227,8 +242,9 @@ class Touched:
         path, _ = self.resolve(argument, text)
         folder = posixpath.dirname(path)
         whole = (re.escape(folder + "/") if folder else "") + pattern
-        for name in self.names():
-            if re.fullmatch(whole, name.removesuffix(".tmp")):
+        expression = re.compile(whole)
+        for name in self.names(argument):
+            if expression.fullmatch(name.removesuffix(".tmp")):
                 self.resolve(argument, "./" + name)
         self.patterns.append(whole)
         self.made.append(path)
@@ -245,9 +261,11 @@ class Touched:
         for path in self.writes:
             if _folded(path) in read:
                 raise ArgvNotAllowed(_short(path), "the command reads this file and would write it")
-        for pattern in self.patterns:
+        for pattern in dict.fromkeys(self.patterns):
+            self._look(_short(pattern), len(read))
+            plain, blurred = re.compile(pattern), re.compile(_folded(pattern))
             for folded, path in read.items():
-                if re.fullmatch(_folded(pattern), folded) or re.fullmatch(pattern, path):
+                if blurred.fullmatch(folded) or plain.fullmatch(path):
                     raise ArgvNotAllowed(_short(path), "the command reads this file and would write it")
 
     def _reads(self, argument: str, path: str) -> None:

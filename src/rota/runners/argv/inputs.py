@@ -104,7 +104,7 @@ def _images(name: str, *, argument: str, glob: bool, wanted: str | None, touched
     if not glob and not len(_NUMBERED.findall(last)) == last.count("%") == 1:
         raise ArgvNotAllowed(argument, "a numbered name holds one number such as %03d")
     path, _ = touched.resolve(argument, name)
-    for found in matches(path, glob=glob, names=touched.names()):
+    for found in matches(path, glob=glob, names=touched.names(argument)):
         real, entry = touched.read(argument, "./" + found)
         demuxer_of(argument, real, entry)
     kind = "glob" if glob else "sequence"

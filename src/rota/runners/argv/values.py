@@ -16,7 +16,7 @@ _NUMBER = r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|\.\d+)(?:[kKMGTmunp]i?)?[bB]?(?:dB)?"
 
 _SHAPES: Mapping[str, re.Pattern[str]] = {
     "number": re.compile(rf"{_NUMBER}(?:[/:]{_NUMBER})?|[A-Za-z_][\w.-]*|INT_MAX"),
-    "time": re.compile(r"[-+]?(?:\d+:)?(?:\d+:)?\d*\.?\d*(?:us|ms|s)?"),
+    "time": re.compile(r"[-+]?(?:\d{1,20}:){0,2}\d{0,20}\.?\d{0,20}(?:us|ms|s)?"),
     "word": re.compile(r"[\w.+-]+"),
     "level": re.compile(r"[a-z0-9+-]+"),
     # A file's number may be missing: `v` is `0:v`.
