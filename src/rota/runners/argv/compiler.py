@@ -196,11 +196,7 @@ def _value(kind: str, given: Given, value: str, touched: Touched, *, codecs: fro
     if kind in {"graph", "graph_complex"}:
         return compile_graph(value, argument=argument, touched=touched)
     if kind == "codec":
-        if codecs is ENCODERS:
-            value = ENCODER_OF_CODEC.get(value, value)
-        if value != "copy" and value not in codecs:
-            raise ArgvNotAllowed(f"{argument} {value[:40]}", "this codec is not allowed")
-        return value
+        return _codec(value, argument, codecs)
     if kind in KINDS:
         return compile_parameters(kind, value, argument=argument, touched=touched)
     if kind in {"write", "read_attached"}:
@@ -223,6 +219,13 @@ def _value(kind: str, given: Given, value: str, touched: Touched, *, codecs: fro
     if kind == "key_info":
         return _key_info(value, argument, touched)
     return check_value(kind, value, argument=argument)
+
+
+def _codec(value: str, argument: str, codecs: frozenset[str]) -> str:
+    name = ENCODER_OF_CODEC.get(value, value) if codecs is ENCODERS else value
+    if name != "copy" and name not in codecs:
+        raise ArgvNotAllowed(f"{argument} {value[:40]}", "this codec is not allowed")
+    return name
 
 
 def _pass_logs(prefix: str) -> str:

@@ -34,14 +34,15 @@ _X264 = Parameters(
         colormatrix colorprim constrained-intra cplx-blur cplxblur cqm4 cqm4i cqm4ic cqm4iy cqm4p cqm4pc cqm4py cqm8
         cqm8i cqm8p crf crf-max crop-rect dct-decimate deadzone-inter deadzone-intra deblock direct direct-pred
         fake-interlaced fast-pskip filler filter force-cfr fps frame-packing fullrange input-csp interlaced
-        intra-refresh ipratio keyint keyint-min level lookahead-threads mastering-display cll mb-tree mbtree me me-range merange min-keyint
-        mixed-refs mvrange mvrange-thread nal-hrd nr nf no-deblock open-gop overscan partitions pass pbratio pic-struct
-        preset profile psnr psy psy-rd pulldown qblur qcomp qp qpmax qpmin qpstep ratetol rc-lookahead ref reference
-        repeat-headers sar scenecut scenecut-bias scenecut-threshold slice-max-mbs slice-max-size slice-min-mbs slices
-        slices-max sliced-threads sps-id ssim stitchable subme subq sync-lookahead tff thread-input threads transfer
-        trellis tune vbv-bufsize vbv-init vbv-maxrate vfr-input videoformat weight-b weightb weightp zones
-        global-header deterministic n-deterministic cpu-independent bframe-adaptive ip-factor pb-factor dpb-size
-        frameref level-idc log log-level mv-range mv-range-thread me-range qp-constant qp-max qp-min qp-step
+        intra-refresh ipratio keyint keyint-min level lookahead-threads mastering-display cll mb-tree mbtree me
+        me-range merange min-keyint mixed-refs mvrange mvrange-thread nal-hrd nr nf no-deblock open-gop overscan
+        partitions pass pbratio pic-struct preset profile psnr psy psy-rd pulldown qblur qcomp qp qpmax qpmin qpstep
+        ratetol rc-lookahead ref reference repeat-headers sar scenecut scenecut-bias scenecut-threshold slice-max-mbs
+        slice-max-size slice-min-mbs slices slices-max sliced-threads sps-id ssim stitchable subme subq sync-lookahead
+        tff thread-input threads transfer trellis tune vbv-bufsize vbv-init vbv-maxrate vfr-input videoformat weight-b
+        weightb weightp zones global-header deterministic n-deterministic cpu-independent bframe-adaptive ip-factor
+        pb-factor dpb-size frameref level-idc log log-level mv-range mv-range-thread me-range qp-constant qp-max
+        qp-min qp-step
         """),
     # `cqm` is a word or, whatever else it is, a file; so x264 reads it.
     files={"stats": "write", "qpfile": "read", "cqm": "read", "cqmfile": "read", "dump-yuv": "write"},

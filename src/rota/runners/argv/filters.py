@@ -22,7 +22,8 @@ from rota.runners.argv.values import check_value
 from rota.runners.argv.written import written_pattern
 
 Role = Literal[
-    "read", "image", "media", "subtitles", "folder", "write", "numbered", "font", "charset", "models", "commands", "refuse"
+    "read", "image", "media", "subtitles", "folder", "write", "numbered", "font", "charset", "models", "commands",
+    "refuse",
 ]  # fmt: skip
 
 

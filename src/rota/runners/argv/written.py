@@ -13,7 +13,7 @@ MANY_FILES = frozenset({"hls", "dash", "segment", "stream_segment", "ssegment", 
 """The muxers that write more than the one file that they are given."""
 
 _CONVERSION = re.compile(r"%(?:0?\d*d|[aAbBFHIYjmdMpSsTuwyGV]|v|%)")
-"""Numbers, parts of dates that hold letters, digits and `-` only, a variant; what holds a colon or a slash is no name."""
+"""Numbers, a variant, and the parts of dates without a slash."""
 
 _DASH_FIELD = re.compile(r"\$(?:RepresentationID|Number|Bandwidth|Time|ext|SubNumber)?(?:%0?\d*d)?\$")
 
