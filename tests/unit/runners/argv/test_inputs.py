@@ -139,6 +139,50 @@ def test_a_playlist_that_is_not_plain_is_refused(line: str) -> None:
         compiled("-i", "h/i.m3u8", files=[*SEGMENTS, "h/sub.mp4"], contents={"h/i.m3u8": text})
 
 
+def test_a_playlist_of_one_variant_is_that_variant() -> None:
+    def judged(master: str, *, variant: str = "#EXTM3U\n#EXTINF:2,\n0.ts\n") -> list[str]:
+        texts = {"i.m3u8": "#EXTM3U\n" + master, "h/v.m3u8": variant}
+        return compiled("-i", "i.m3u8", files=SEGMENTS, contents=texts)
+
+    one = "#EXT-X-STREAM-INF:BANDWIDTH=1\nh/v.m3u8\n"
+    assert "concat:./h/0.ts" in judged("#EXT-X-VERSION:3\n#EXT-X-INDEPENDENT-SEGMENTS\n" + one)
+    tags = "#EXTM3U\n#EXT-X-DISCONTINUITY\n#EXT-X-CUE-OUT:30\n#EXTINF:2,\n0.ts\n"
+    assert "concat:./h/0.ts" in judged(one, variant=tags)
+    for master in (one + one, one + "h/0.ts\n", "#EXT-X-STREAM-INF:BANDWIDTH=1\n", one.replace("h/v", "../h/v"),
+                   one.replace("h/v", "i"), '#EXT-X-MEDIA:TYPE=AUDIO,URI="h/v.m3u8"\n' + one):  # fmt: skip
+        with pytest.raises(ArgvNotAllowed):
+            judged(master)
+    for variant in ("not a list", "#EXTM3U\n#EXTINF:2,\n/etc/passwd\n", "#EXTM3U\n" + one.replace("h/", "")):
+        with pytest.raises(ArgvNotAllowed):
+            judged(one, variant=variant)
+
+
+def test_a_list_that_says_what_it_is_needs_no_format_and_may_stand_in_a_list() -> None:
+    head = "ffconcat version 1.0\n"
+    texts = {"a.ffconcat": head + "file l/b.txt\nfile a.mp4\n", "l/b.txt": head + "file c.mp4\n"}
+    argv = compiled("-i", "a.ffconcat", files=["a.mp4", "l/c.mp4"], contents=texts)
+    assert pinned(argv) == "concat"
+    assert compiled("-f", "concat", "-i", "a.ffconcat", files=["a.mp4", "l/c.mp4"], contents=texts) == argv
+    for changed in ({"l/b.txt": head + "file ../c.mp4\n"}, {"l/b.txt": head + "file b.txt\n"}, {"l/b.txt": head}):
+        with pytest.raises(ArgvNotAllowed):
+            compiled("-i", "a.ffconcat", files=["a.mp4", "l/c.mp4"], contents=texts | changed)
+    # A list called a film, a blank before its first word, a script by its name alone.
+    for name, text in (
+        ("a.mp4", head + "file b.mp4\n"),
+        ("a.txt", " " + head + "file b.mp4\n"),
+        ("a.avs", "Version()"),
+    ):
+        with pytest.raises(ArgvNotAllowed):
+            compiled("-i", name, files=["b.mp4"], contents={name: text})
+
+
+@pytest.mark.parametrize("path", ["d?x/l.txt", "d#x/l.txt", "d%d/l.txt"])
+def test_a_list_is_not_where_its_names_would_be_joined_otherwise(path: str) -> None:
+    beside = path.replace("l.txt", "a.png")
+    with pytest.raises(ArgvNotAllowed, match=r"holds"):
+        compiled("-f", "concat", "-i", path, files=[beside], contents={path: "file a.png\n"})
+
+
 @pytest.mark.parametrize(
     ("line", "right"),
     [
@@ -158,6 +202,8 @@ def test_a_playlist_that_is_not_plain_is_refused(line: str) -> None:
         ("file away", False),
         ("FILE a.mp4", False),
         ("file in%d.png", False),
+        ("file #a.mp4", False),
+        ("file -a.mp4", False),
         ("file 'a.mp4", True),
         ("file a.mp4\x00", False),
     ],
