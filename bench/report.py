@@ -13,6 +13,10 @@ from typing import Any, Final
 HEADINGS: Final = ("", "work", "Rota", "base", "ratio", "bar", "ok", "others' CPU")
 
 
+class NotMeasured(Exception):
+    """A measurement that did not come to its end, or lacks what it needs; its message says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One measured value.

@@ -15,8 +15,8 @@ from bench import machine, report
 from bench.machine import Bystanders
 from bench.queue import peers
 from bench.queue.peers import PEERS, PYTHON_PEERS
-from bench.queue.works import NotMeasured, Sizes, Works
-from bench.report import Bar, Line, Sample
+from bench.queue.works import Sizes, Works
+from bench.report import Bar, Line, NotMeasured, Sample
 from bench.server import SETTINGS, Server, private_server
 
 FULL: Final = Sizes(jobs=20_000, singles=2000, wakeups=300, finished=500_000, future=500_000, behind=80_000)

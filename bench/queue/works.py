@@ -22,7 +22,7 @@ import psutil
 from bench.machine import Bystanders
 from bench.queue import meter
 from bench.queue.peers import PEERS, command
-from bench.report import Sample, quantile
+from bench.report import NotMeasured, Sample, quantile
 from bench.server import Server
 
 REPOSITORY: Final = Path(__file__).parents[2]
@@ -39,10 +39,6 @@ FILL_S_MAX: Final = 600.0
 TOGETHER: Final = ("rota", "raw")
 """These two share a database: raw COPY goes into Rota's table too."""
 TEMPLATE: Final = "empty"
-
-
-class NotMeasured(Exception):
-    """A measurement that did not come to its end; its message says why."""
 
 
 @dataclass(frozen=True, slots=True)

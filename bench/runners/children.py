@@ -9,13 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from bench.report import NotMeasured
+
 REPOSITORY: Final = Path(__file__).parents[2]
 START_S: Final = 60.0
 LOOK_S: Final = 0.2
-
-
-class NotMeasured(Exception):
-    """Something did not come to pass; its message says what."""
 
 
 class Child:

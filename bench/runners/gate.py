@@ -9,8 +9,7 @@ import time
 from typing import Final
 
 from bench.machine import Bystanders
-from bench.report import Sample
-from bench.runners.children import NotMeasured
+from bench.report import NotMeasured, Sample
 from rota.errors import MediaError
 from rota.io.ffmpeg import find_tools
 from rota.runners.argv import Listing, compile_argv

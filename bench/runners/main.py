@@ -2,19 +2,16 @@
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Final
 
-from bench import machine, report
+from bench import machine, rounds
 from bench.machine import Bystanders
 from bench.queue.peers import NotInstalled
 from bench.report import Bar, Line, Sample
+from bench.rounds import OTHERS_MAX, Measurement, Rounds
 from bench.runners import gate, peers, storm, works
-from bench.runners.children import NotMeasured
 from bench.server import Server, private_server
 from rota.io.open_files import limit, raise_limit
 
@@ -60,25 +57,16 @@ LINES: Final = (
     Line("kill", "the longest that the gateway's loop was late", "kill.lag", unit="ms"),
 )  # fmt: skip
 
-Measurement = Callable[[], Awaitable[list[Sample]]]
-
 
 def parse(args: Sequence[str]) -> argparse.Namespace:
     """Reads the command line; leaves the program if it is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench runners", description=__doc__)
-    parser.add_argument("works", nargs="*", metavar="WORK", help=f"{' '.join(WORKS)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="one round of small sizes: to see that it works")
-    parser.add_argument("--rounds", type=int, help="of all but the crowd, which comes once; default: 3")
+    parser = rounds.parser_of(
+        "runners", __doc__, WORKS, rounds="of all but the crowd, which comes once; default: 3",
+        peers="NATS too; it is installed once",
+    )  # fmt: skip
     parser.add_argument("--runners", type=int, metavar="N", help="in the crowd; default: 5,000")
     parser.add_argument("--jobs", type=int, metavar="N", help="that the crowd holds in the storms; default: 1,000")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where bars, medians and samples go")
-    parser.add_argument("--peers", action="store_true", help="NATS too; it is installed once")
-    given = parser.parse_args(args)
-    for work in given.works:
-        if work not in WORKS:
-            parser.error(f"there is no work {work!r}; there are {', '.join(WORKS)}")
-    given.works = given.works or list(WORKS)
-    given.rounds = given.rounds or (1 if given.quick else 3)
+    given = rounds.read(parser, args, WORKS, 3)
     given.runners = given.runners or (50 if given.quick else 5000)
     given.jobs = min(given.runners, given.jobs or given.runners // 5)
     given.times = 30 if given.quick else 500
@@ -133,26 +121,15 @@ def plan(bystanders: Bystanders, databases: Databases, given: argparse.Namespace
     return [step for name in WORKS if name in given.works for step in steps[name]]
 
 
-async def measure_all(server: Server, given: argparse.Namespace) -> tuple[list[Sample], list[str]]:
-    """All rounds. Returns: the samples, and what could not be measured."""
-    bystanders = Bystanders(limit=0.1, patience_s=0.0 if given.quick else 10.0, patience_left_s=30.0)
+async def measure_all(server: Server, given: argparse.Namespace) -> Rounds:
+    """All rounds."""
+    bystanders = Bystanders(limit=OTHERS_MAX, patience_s=0.0 if given.quick else 10.0, patience_left_s=30.0)
     databases = Databases(server)
-    samples: list[Sample] = []
-    failures: list[str] = []
-    for number in range(given.rounds):
-        for measure in plan(bystanders, databases, given, first=number == 0):
-            await bystanders.wait()
-            try:
-                found = await measure()
-            except NotMeasured as error:
-                failures.append(str(error))
-                print(f"round {number + 1}/{given.rounds}  not measured: {error}", file=sys.stderr)
-                continue
-            samples += found
-            values = "  ".join(f"{sample.key} {sample.value:,.3g}" for sample in found)
-            others = max(sample.others for sample in found)
-            print(f"round {number + 1}/{given.rounds}  {values}  (others {others:.0%})", file=sys.stderr)
-    return samples, failures
+    taken = Rounds(given.rounds, bystanders)
+    for number in range(1, given.rounds + 1):
+        for measure in plan(bystanders, databases, given, first=number == 1):
+            await taken.take(number, measure)
+    return taken
 
 
 def main(args: Sequence[str]) -> int:
@@ -171,22 +148,11 @@ def main(args: Sequence[str]) -> int:
         return 1
     with private_server(None) as server:
         facts = machine.facts(server.folder)
-        samples, failures = asyncio.run(measure_all(server, given))
+        taken = asyncio.run(measure_all(server, given))
     if given.json is not None:
-        found = {
-            "bars": report.bars(LINES, samples),
-            "medians": report.medians(samples),
-            "runners": given.runners,
-            "jobs": given.jobs,
-            "machine": facts,
-            "failures": failures,
-            "samples": [asdict(sample) for sample in samples],
-        }
-        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    known = {sample.key for sample in samples}
-    print(report.table([line for line in LINES if line.base is None or line.base in known], samples))
-    print()
+        taken.write(given.json, LINES, runners=given.runners, jobs=given.jobs, machine=facts)
+    known = {sample.key for sample in taken.samples}
+    taken.tell([line for line in LINES if line.base is None or line.base in known])
     if "crowd" in given.works:
         print(f"{given.runners:,} runners in the crowd, {given.jobs:,} of them with a job in the storms.")
-    print(report.disturbance(samples, limit=0.1))
-    return 1 if failures else 0
+    return 1 if taken.failures else 0

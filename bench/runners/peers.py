@@ -3,8 +3,6 @@
 It is installed once, in an environment of its own under the user's cache.
 """
 
-import asyncio
-import json
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +10,6 @@ from bench import environments
 from bench.machine import Bystanders
 from bench.queue.peers import cache
 from bench.report import Sample
-from bench.runners.children import NotMeasured
 
 HERE: Final = Path(__file__).parent
 ANSWER_S: Final = 120.0
@@ -29,21 +26,9 @@ def install() -> None:
 async def measure(bystanders: Bystanders, times: int) -> list[Sample]:
     """The median of so many requests and replies."""
     since = bystanders.reading()
-    process = await asyncio.create_subprocess_exec(
-        _place() / "bin" / "python", HERE / "peer_hosts" / "request_reply.py", str(times),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), ANSWER_S)
-    except TimeoutError:
-        raise NotMeasured(f"NATS took longer than {ANSWER_S:g} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        raise NotMeasured(f"NATS: {err.decode(errors='replace').strip()[-300:]}")
-    return [Sample("op.nats", json.loads(out)["op"], bystanders.share(since))]
+    program = HERE / "peer_hosts" / "request_reply.py"
+    found = await environments.answer(_place(), program, str(times), what="NATS", within_s=ANSWER_S)
+    return [Sample("op.nats", found["op"], bystanders.share(since))]
 
 
 def _place() -> Path:

@@ -1,21 +1,20 @@
 """`python -m bench slots [WORK…]`: rounds of what is asked for, then one table and one JSON file."""
 
 import argparse
-import json
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import uvloop
 
-from bench import machine, report
+from bench import machine, rounds
 from bench.machine import Bystanders
 from bench.queue.peers import NotInstalled
-from bench.report import Bar, Line, Sample
+from bench.report import Bar, Line
+from bench.rounds import OTHERS_MAX, Measurement, Rounds
 from bench.slots import book, grants, peers, turns, works
 
 WORKS: Final = ("book", "grants", "commands", "turns", "idle", "pipes")
@@ -80,25 +79,15 @@ LINES: Final = (
     ),
 )  # fmt: skip
 
-Measurement = Callable[[], Awaitable[list[Sample]]]
-
 
 def parse(args: Sequence[str]) -> argparse.Namespace:
     """Reads the command line; leaves the program if it is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench slots", description=__doc__)
-    parser.add_argument("works", nargs="*", metavar="WORK", help=f"{' '.join(WORKS)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="one round of small sizes: to see that it works")
-    parser.add_argument("--rounds", type=int, help="default: 5")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where bars, medians and samples go")
+    parser = rounds.parser_of(
+        "slots", __doc__, WORKS, rounds="default: 5", peers="HyperQueue and Dask too; they are installed once"
+    )
     parser.add_argument("--commands", type=int, metavar="N", help="default: 2,000")
     parser.add_argument("--mib", type=int, metavar="N", help="default: 1,024")
-    parser.add_argument("--peers", action="store_true", help="HyperQueue and Dask too; they are installed once")
-    given = parser.parse_args(args)
-    for work in given.works:
-        if work not in WORKS:
-            parser.error(f"there is no work {work!r}; there are {', '.join(WORKS)}")
-    given.works = given.works or list(WORKS)
-    given.rounds = given.rounds or (1 if given.quick else 5)
+    given = rounds.read(parser, args, WORKS, 5)
     given.commands = given.commands or (200 if given.quick else 2000)
     given.mib = given.mib or (32 if given.quick else 1024)
     return given
@@ -136,25 +125,16 @@ def plan(bystanders: Bystanders, given: argparse.Namespace, folder: Path) -> dic
     return chosen
 
 
-async def measure_all(given: argparse.Namespace, folder: Path) -> tuple[list[Sample], list[str]]:
-    """All rounds. Returns: the samples, and what could not be measured."""
-    bystanders = Bystanders(limit=0.1, patience_s=0.0 if given.quick else 20.0)
-    samples: list[Sample] = []
-    failures: list[str] = []
-    for number in range(given.rounds):
-        for name, steps in plan(bystanders, given, folder).items():
+async def measure_all(given: argparse.Namespace, folder: Path) -> Rounds:
+    """All rounds."""
+    bystanders = Bystanders(limit=OTHERS_MAX, patience_s=0.0 if given.quick else 20.0)
+    taken = Rounds(given.rounds, bystanders)
+    for number in range(1, given.rounds + 1):
+        for steps in plan(bystanders, given, folder).values():
             # Who goes first has no lasting advantage.
-            for measure in steps if number % 2 == 0 else reversed(steps):
-                await bystanders.wait()
-                try:
-                    found = await measure()
-                except works.NotMeasured as error:
-                    failures.append(f"round {number + 1} {name}: {error}")
-                    continue
-                samples += found
-                values = "  ".join(f"{sample.key} {sample.value:,.4g}" for sample in found)
-                print(f"round {number + 1}/{given.rounds}  {values}  (others {found[0].others:.0%})", file=sys.stderr)
-    return samples, failures
+            for measure in steps if number % 2 else reversed(steps):
+                await taken.take(number, measure)
+    return taken
 
 
 def main(args: Sequence[str]) -> int:
@@ -168,21 +148,10 @@ def main(args: Sequence[str]) -> int:
             return 1
     lines = [line for line in LINES if given.peers or not (line.base or "").endswith(peers.PEERS)]
     with tempfile.TemporaryDirectory() as folder:
-        samples, failures = uvloop.run(measure_all(given, Path(folder)))
+        taken = uvloop.run(measure_all(given, Path(folder)))
         facts = machine.facts(Path(folder))
     if given.json is not None:
-        found = {
-            "bars": report.bars(lines, samples),
-            "medians": report.medians(samples),
-            "failures": failures,
-            "sizes": {"commands": given.commands, "mib": given.mib, "rounds": given.rounds},
-            "machine": facts,
-            "samples": [asdict(sample) for sample in samples],
-        }
-        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(report.table(lines, samples))
-    if samples:
-        print(report.disturbance(samples, limit=0.1))
-    for failure in failures:
-        print(failure)
-    return 1 if failures else 0
+        sizes = {"commands": given.commands, "mib": given.mib, "rounds": given.rounds}
+        taken.write(given.json, lines, sizes=sizes, machine=facts)
+    taken.tell(lines)
+    return 1 if taken.failures else 0

@@ -3,7 +3,6 @@
 They are installed once, in an environment of their own under the user's cache.
 """
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,7 @@ from bench import environments
 from bench.machine import Bystanders
 from bench.queue.peers import cache
 from bench.report import Sample
-from bench.slots.works import SLOTS, NotMeasured
+from bench.slots.works import SLOTS
 
 HERE: Final = Path(__file__).parent
 PEERS: Final = ("hyperqueue", "dask")
@@ -39,22 +38,9 @@ async def measure(bystanders: Bystanders, peer: str, *, count: int, line: int, i
     """
     since = bystanders.reading()
     told = json.dumps({"count": count, "line": line, "idle_s": idle_s, "slots": SLOTS})
-    process = await asyncio.create_subprocess_exec(
-        _place() / "bin" / "python", HERE / "peer_hosts" / f"{peer}.py", told,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), ANSWER_S)
-    except TimeoutError:
-        raise NotMeasured(f"{peer} took longer than {ANSWER_S:g} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        raise NotMeasured(f"{peer}: {err.decode(errors='replace').strip()[-300:]}")
+    program = HERE / "peer_hosts" / f"{peer}.py"
+    found: dict[str, float] = await environments.answer(_place(), program, told, what=peer, within_s=ANSWER_S)
     others = bystanders.share(since)
-    found: dict[str, float] = json.loads(out.splitlines()[-1])
     return [Sample(f"{key}.{peer}", value, others) for key, value in found.items()]
 
 

@@ -14,8 +14,8 @@ import psutil
 from websockets.asyncio.client import ClientConnection, connect
 
 from bench.machine import Bystanders
-from bench.report import Sample
-from bench.slots.works import TRUE, NotMeasured
+from bench.report import NotMeasured, Sample
+from bench.slots.works import TRUE
 from rota.slots.messages import Done, Job, Offer, Query, Queued, Want, Work, encode, from_server
 
 

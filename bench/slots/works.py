@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.machine import Bystanders
-from bench.report import Sample
+from bench.report import NotMeasured, Sample
 from bench.slots.wire import Wire, open_wire
 from rota.slots.config import read_exec_config
 from rota.slots.io.commands import Commands
@@ -38,10 +38,6 @@ http {{
     server {{ listen {host}:{proxy}; location / {{ proxy_pass http://{host}:{origin}; proxy_max_temp_file_size 0; }} }}
 }}
 """
-
-
-class NotMeasured(Exception):
-    """Something that the measurement needs is not there, or did not work."""
 
 
 async def commands(bystanders: Bystanders, count: int, folder: Path) -> list[Sample]:

@@ -241,6 +241,14 @@ async def test_a_start_is_taken_back_once(queue: Queue) -> None:
     assert await queue.end(leases[0], Outcome.DONE) is State.DONE
 
 
+async def test_taking_back_a_start_that_was_not_counted_makes_no_room(queue: Queue) -> None:
+    """The kind had no rate when the job was claimed."""
+    await queue.enqueue_many([NewJob("work") for _ in range(9)])
+    (claimed,) = await queue.call("claim", [Ask("work", 1, LEASE_S, MAX_TRIES)], holder=HOLDER, now=queue.now)
+    assert await queue.call("unstart", [claimed.lease], per_s=60.0) == [claimed.id]
+    assert len(await turns(queue, Limits(rate=Rate(4, per_s=60)))) == 4
+
+
 async def test_kinds_have_rates_of_their_own(queue: Queue) -> None:
     await queue.enqueue_many([NewJob(kind) for kind in ("work", "play") for _ in range(3)])
     asks = [Ask(kind, 9, LEASE_S, MAX_TRIES, limits=Limits(rate=Rate(2))) for kind in ("work", "play")]

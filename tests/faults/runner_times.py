@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from rota.demo import runners as demo
-from rota.runners import agent, gateway, messages
+from rota.runners import agent, gateway_dealing, gateway_jobs, gateway_ops, gateway_outgoing, messages
 from rota.runners.io import internal_api, replica
 from rota.runners.io.store import RunnerStore
 
@@ -19,7 +19,10 @@ _SHARES: dict[Any, dict[str, float]] = {
     agent: {"LEASE_S": 1, "UNCONFIRMED_S": 1, "SILENCE_S": 0.6, "SLEPT_S": 1.5, "REFUSED_S": 0.5, "HURRIED_S": 2},
     internal_api: {"FORWARD_LOOK_S": 1},
     demo: {"SLEEP_S": 1},
-    gateway: {"LEASE_S": 1, "ACCEPT_S": 1, "GRACE_S": 1, "DECLINED_S": 1, "AWAY_S": 7},
+    gateway_jobs: {"LEASE_S": 1},
+    gateway_dealing: {"ACCEPT_S": 1, "DECLINED_S": 1},
+    gateway_outgoing: {"GRACE_S": 1},
+    gateway_ops: {"AWAY_S": 7},
 }
 _OF_STORE = {"claim": "lease_s", "renew": "lease_s", "resume": "lease_s", "reap": "grace_s"}
 _WHOLE = ("HEARTBEAT_S", "DEAD_AFTER_S", "GRACE_S")

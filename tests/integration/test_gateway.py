@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rota.runners import gateway as rules
+from rota.runners import gateway_ops
 from rota.runners.io import internal_api
 from rota.runners.io.replica import Replica
 from tests.integration.gateways import TOKEN, Device, Engine, connected, dialled, gateway, pair
@@ -188,7 +188,7 @@ async def test_an_op_that_was_passed_on_to_a_gateway_that_stands_still_follows_i
     replica: Replica, engine: Engine, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(internal_api, "FORWARD_LOOK_S", 0.05)
-    monkeypatch.setattr(rules, "AWAY_S", 0.0)
+    monkeypatch.setattr(gateway_ops, "AWAY_S", 0.0)
     taken = asyncio.Event()
 
     async def stands_still(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -105,7 +105,7 @@ async def test_all_lines_cut_at_once_cost_no_lease_and_few_statements(
         assert 1 <= renewals <= RENEWALS_MAX, asked
         asked.clear()
         begun = time.monotonic()
-        replica.exchange.gateway._ramp = Full(1.0)
+        replica.exchange.gateway._admission._ramp = Full(1.0)
         made.cut()
         await back(made)
         assert made.facts.refused == REFUSED

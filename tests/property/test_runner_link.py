@@ -20,7 +20,8 @@ from rota.runners import gateway_events as at_gateway
 from rota.runners import handshake, messages
 from rota.runners.agent import Agent, Phase
 from rota.runners.agent_events import Answer
-from rota.runners.gateway import Gateway, Rules
+from rota.runners.gateway import Gateway
+from rota.runners.gateway_admission import Rules
 from rota.runners.gateway_events import Lease
 from rota.runners.matching import Target
 from rota.runners.messages import Frame
@@ -397,7 +398,7 @@ class World(RuleBasedStateMachine):
     @rule(which=which)
     def a_gateway_dies(self, which: int) -> None:
         gone = self.gateways[which]
-        for ask in list(gone.core._asks):
+        for ask in list(gone.core._ops._asks):
             self.asks.pop(ask, None)
         for wire in list(gone.wires.values()):
             wire.up_there = False

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from rota.errors import ProtocolError
 from rota.runners import handshake
-from rota.runners.gateway import Gateway, Rules
+from rota.runners.gateway import Gateway
+from rota.runners.gateway_admission import Rules
 from rota.runners.gateway_events import Garbled, Opened, Received, Tick, Verified
 from rota.runners.matching import Queued, RunnerKind, Target, belongs, choose, lacks
 from rota.runners.messages import Frame, encode, from_gateway, from_runner

@@ -8,15 +8,12 @@ with `slots`, fleets of clients and exec servers; with `runners`, gateways, runn
 import argparse
 import secrets
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from tests.simulation import fleet_checks, flow, history, runner_checks
 from tests.simulation.checks import Broken
+from tests.simulation.plays import FLEETS, FLOW, RUNNERS, SERVERS
 
-RUNS: Final[Mapping[str, Callable[[int], Any]]] = {
-    "flow": flow.run, "slots": fleet_checks.run, "runners": runner_checks.run,
-}  # fmt: skip
+PLAYS: Final = {play.word: play for play in (SERVERS, FLOW, FLEETS, RUNNERS)}
 
 
 def main() -> int:
@@ -24,18 +21,15 @@ def main() -> int:
     parser.add_argument("seed", nargs="?", type=int, help="the first seed; drawn where none is given")
     parser.add_argument("--count", type=int, default=None, help="how many histories (1 for a seed, else 200)")
     word = next(iter(sys.argv[1:2]), "")
-    run = RUNS.get(word, history.run)
-    options = parser.parse_args(sys.argv[2:] if word in RUNS else None)
+    play = PLAYS.get(word, SERVERS)
+    options = parser.parse_args(sys.argv[2:] if play.word else None)
     first = secrets.randbelow(10**12) if options.seed is None else options.seed
     count = options.count or (200 if options.seed is None else 1)
     for seed in range(first, first + count):
         try:
-            told = run(seed)
+            told = play.run(seed)
         except Broken as error:
-            print(
-                f"seed {seed}: {error}\nReplay it with ./dev sim {word + ' ' if word in RUNS else ''}{seed}",
-                file=sys.stderr,
-            )
+            print(play.told(seed, error), file=sys.stderr)
             return 1
         if count == 1:
             print(

@@ -69,8 +69,8 @@ class Checks:
             if live.link is not None and live.link.jobs.get(live.job.lease.job_id) is not live:
                 raise Broken(f"{host.name}: job and link do not agree about {live.job.lease}")
         asks = {ask for live in core.jobs.values() if live.gate.op for ask in live.gate.op.waiters}
-        if asks != set(core._asks):
-            raise Broken(f"{host.name} forgets who waits: {asks} and {set(core._asks)} after {event}")
+        if asks != set(core._ops._asks):
+            raise Broken(f"{host.name} forgets who waits: {asks} and {set(core._ops._asks)} after {event}")
         for command in commands:
             if isinstance(command, at_gateway.Send):
                 self._sent(host, command)
@@ -204,7 +204,7 @@ class Checks:
             dead = [link.there for link in gateway.links.values() if not link.up or link.closed_here]
             if dead:
                 raise Broken(f"{gateway.name} has not noticed that {dead} are dead")
-            if gateway.core.jobs or gateway.core._sessions or gateway.asks:
+            if gateway.core.jobs or gateway.core._jobs._sessions or gateway.asks:
                 raise Broken(f"{gateway.name} still has {gateway.core.jobs} and {gateway.asks}")
 
 

@@ -16,7 +16,8 @@ from rota.runners import gateway_events as at_gateway
 from rota.runners import handshake, messages
 from rota.runners.agent import Agent
 from rota.runners.agent_events import Answer
-from rota.runners.gateway import Gateway, Rules
+from rota.runners.gateway import Gateway
+from rota.runners.gateway_admission import Rules
 from rota.runners.gateway_events import Identity
 from rota.runners.matching import RunnerKind, Target
 from rota.runners.messages import Frame

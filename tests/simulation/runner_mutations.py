@@ -6,11 +6,14 @@ from typing import Any, Final
 import pytest
 
 from rota.runners import agent as agents
-from rota.runners import gateway as gateways
+from rota.runners import gateway_dealing, matching, messages
 from rota.runners import gateway_events as at_gateway
-from rota.runners import matching, messages
 from rota.runners.agent import Agent
 from rota.runners.gateway import Gateway
+from rota.runners.gateway_admission import Admission
+from rota.runners.gateway_dealing import Dealing
+from rota.runners.gateway_ends import Ends
+from rota.runners.gateway_jobs import LiveJobs
 from rota.runners.registry import Link
 from rota.runners.session import OpLog, Repeat
 from tests.simulation.fleet_mutations import _without
@@ -61,14 +64,14 @@ def _all_slots(link: Link) -> int:
     return link.slots if link.could_work and not link.claiming else 0
 
 
-def _forgets_waiters(original: Any, gateway: Gateway, live: Any, *args: Any, **options: Any) -> None:
+def _forgets_waiters(original: Any, jobs: LiveJobs, live: Any, *args: Any, **options: Any) -> None:
     live.gate.op = None
-    original(gateway, live, *args, **options)
+    original(jobs, live, *args, **options)
 
 
-def _keeps_old_link(original: Any, gateway: Gateway, event: Any) -> None:
-    gateway.registry.of_runner.pop(event.identity.runner_id, None)
-    original(gateway, event)
+def _keeps_old_link(original: Any, admission: Admission, event: Any) -> None:
+    admission._links.registry.of_runner.pop(event.identity.runner_id, None)
+    original(admission, event)
 
 
 def _stays_down(agent: Agent, **_options: Any) -> None:
@@ -76,12 +79,8 @@ def _stays_down(agent: Agent, **_options: Any) -> None:
 
 
 def _anybodys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (matching, gateways):
+    for module in (matching, gateway_dealing):
         monkeypatch.setattr(module, "belongs", lambda *_args, **_options: True)
-
-
-def _never_due(gateway: Gateway, live: Any) -> None:
-    gateway._timers.drop(("job", live.job.lease.job_id))
 
 
 MUTATIONS: Final = (
@@ -96,16 +95,16 @@ MUTATIONS: Final = (
     Mutation("seed", "jobs beyond the free slots", _value(Link, "free", property(_all_slots))),
     Mutation("seed", "jobs of everybody for everybody", _anybodys),
     Mutation("seed", "what a runner still holds is not told", method(Agent, "_running", _holds_nothing)),
-    Mutation("seed", "ops are not asked again after a reconnect", method(Gateway, "_attach", _nothing)),
-    Mutation("seed", "a disabled organisation stays connected", method(Gateway, "_forbidden", _nothing)),
-    Mutation("seed", "the old connection stays", around(Gateway, "_verified", _keeps_old_link)),
-    Mutation("seed", "offers are never over", _value(gateways, "ACCEPT_S", inf)),
-    Mutation("S56", "a lost session leaves its waiters", around(Gateway, "_forget", _forgets_waiters)),
+    Mutation("seed", "ops are not asked again after a reconnect", method(LiveJobs, "attach", _nothing)),
+    Mutation("seed", "a disabled organisation stays connected", method(Ends, "forbidden", _nothing)),
+    Mutation("seed", "the old connection stays", around(Admission, "verified", _keeps_old_link)),
+    Mutation("seed", "offers are never over", _value(gateway_dealing, "ACCEPT_S", inf)),
+    Mutation("S56", "a lost session leaves its waiters", around(LiveJobs, "forget", _forgets_waiters)),
     Mutation("seed", "the silence of a runner is not noticed", _value(messages, "DEAD_AFTER_S", inf)),
     Mutation("seed", "the silence of a gateway is not noticed", _value(agents, "SILENCE_S", inf)),
     Mutation("seed", "a lost connection is not dialled again", method(Agent, "_down", _stays_down)),
-    Mutation("seed", "claims are not dealt", method(Gateway, "_claimed", _nothing)),
-    Mutation("seed", "a queued job wakes nobody", method(Gateway, "_demand", _nothing)),
+    Mutation("seed", "claims are not dealt", method(Dealing, "claimed", _nothing)),
+    Mutation("seed", "a queued job wakes nobody", method(Dealing, "demand", _nothing)),
     Mutation("seed", "ends are not stored", around(Gateway, "handle", _without("Succeed"))),
-    Mutation("seed", "the timers of jobs are not looked at", method(Gateway, "_job_due", _never_due)),
+    Mutation("seed", "the timers of jobs are not looked at", method(Ends, "due", _nothing)),
 )

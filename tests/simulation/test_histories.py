@@ -3,14 +3,10 @@
 `./dev sim SEED` replays one.
 """
 
-import secrets
-from collections.abc import Iterable
-
 import pytest
 
-from tests.simulation import history
-from tests.simulation.checks import Broken
 from tests.simulation.mutations import MUTATIONS, Mutation
+from tests.simulation.plays import SERVERS, name_of
 
 FIXED = 1500
 FRESH = 600
@@ -21,36 +17,24 @@ CATCHES_WITHIN = 150
 """Histories in which a broken rule must show."""
 
 
-def _all_kept(seeds: Iterable[int]) -> None:
-    for seed in seeds:
-        try:
-            history.run(seed)
-        except Broken as error:
-            pytest.fail(f"seed {seed}: {error}\nReplay it with ./dev sim {seed}", pytrace=False)
-
-
 @pytest.mark.parametrize("first", range(0, FIXED, BATCH))
 def test_the_invariants_hold_in_the_fixed_histories(first: int) -> None:
-    _all_kept(range(first, first + BATCH))
+    SERVERS.holds(range(first, first + BATCH))
 
 
 def test_the_invariants_hold_in_histories_that_once_broke_one() -> None:
-    _all_kept(KNOWN)
+    SERVERS.holds(KNOWN)
 
 
 @pytest.mark.parametrize("number", range(FRESH // BATCH))
 def test_the_invariants_hold_in_fresh_histories(number: int) -> None:
-    first = secrets.randbelow(10**12)
-    _all_kept(range(first, first + BATCH))
+    SERVERS.holds_afresh(BATCH)
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: f"{m.invariant} {m.name}".replace(" ", "-"))
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=name_of)
 def test_a_broken_rule_is_caught(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation.patch(monkeypatch)
-    with pytest.raises((Broken, AssertionError)):
-        for seed in range(CATCHES_WITHIN):
-            history.run(seed)
+    SERVERS.shows_broken(mutation, monkeypatch, within=CATCHES_WITHIN)
 
 
 def test_a_history_repeats() -> None:
-    assert history.run(7) == history.run(7)
+    SERVERS.repeats()

@@ -4,40 +4,29 @@ Like the rest of `rota.queue.reference` it is the oracle for the SQL: one confor
 """
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 from rota.ids import Holder, JobId
-from rota.queue.job import Enqueued, JobRow, NewJob, State, open_key
+from rota.queue.job import JobRow, NewJob, State, open_key
 from rota.queue.pause import Pause, PauseScope
 from rota.queue.periodic import Mark, PassRow, Put, key_of, next_runs
+from rota.queue.reference_batches import ReferenceBatches
 from rota.queue.server import LIVE_S, STALE_S, OrphanKind, Server, ServerRow
 from rota.queue.standing import NO_FACTS, ServerFacts
 
 
-class ReferenceFleet(ABC):
-    """Servers, passes and pauses in memory, beside the jobs of the class that inherits it."""
+class ReferenceFleet(ReferenceBatches):
+    """Jobs in memory, and servers, passes and pauses beside them."""
 
-    _clock: Callable[[], datetime]
-    _open: dict[JobId, JobRow]
-
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], datetime], random: Random) -> None:
+        super().__init__(clock=clock, random=random)
         self._servers: dict[Holder, ServerRow] = {}
         self._passes: dict[str, PassRow] = {}
         self._pauses: dict[tuple[PauseScope, str], Pause] = {}
-
-    @abstractmethod
-    def enqueue(self, job: NewJob, *, now: datetime | None = None) -> Enqueued:
-        """Adds one job."""
-
-    @abstractmethod
-    def _write(self, row: JobRow, **changes: Any) -> JobRow: ...
-
-    @abstractmethod
-    def _wake(self, kinds: Sequence[str], at: datetime) -> None: ...
 
     # Servers
 
@@ -199,14 +188,6 @@ class ReferenceFleet(ABC):
 
     def _paused_tenants(self, at: datetime) -> set[str]:
         return {pause.name for pause in self.pauses(now=at) if pause.scope is PauseScope.TENANT}
-
-    # Parts
-
-    def _queued(self) -> list[JobRow]:
-        return [row for row in self._open.values() if row.state is State.QUEUED]
-
-    def _at(self, now: datetime | None) -> datetime:
-        return self._clock() if now is None else now
 
 
 def _shallow(server: Server) -> dict[str, Any]:

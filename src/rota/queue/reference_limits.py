@@ -61,8 +61,14 @@ class Starts:
         return rate.count - sum(jobs for begin, jobs in self._jobs.get(kind, {}).items() if begin > first)
 
     def add(self, kind: str, rate: Rate, at: datetime, jobs: int) -> None:
-        """Counts jobs that started, or no longer did."""
+        """Counts jobs that started."""
         self._jobs.setdefault(kind, Counter())[slice_at(at, rate)] += jobs
+
+    def take_back(self, kind: str, rate: Rate, at: datetime) -> None:
+        """Takes back that a job started at this time; one that was claimed before its kind had a rate was never
+        counted, and makes no room."""
+        counted, begin = self._jobs.setdefault(kind, Counter()), slice_at(at, rate)
+        counted[begin] = max(counted[begin] - 1, 0)
 
 
 def slice_at(at: datetime, rate: Rate) -> datetime:

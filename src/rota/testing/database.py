@@ -9,7 +9,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Unpack
 
-from rota.app import App, KindOrHandler
+from rota.app import App
+from rota.declarations import KindOrHandler
 from rota.ids import Holder, JobId
 from rota.io.postgres import statement
 from rota.queue.io import callers

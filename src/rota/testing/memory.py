@@ -15,7 +15,8 @@ from random import Random
 from typing import Any, Final, TypeVar, Unpack
 from uuid import UUID
 
-from rota.app import App, KindOrHandler
+from rota.app import App
+from rota.declarations import KindOrHandler
 from rota.errors import EnqueueError
 from rota.ids import JobId
 from rota.lease import Lease, Renewal

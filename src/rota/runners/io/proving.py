@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from rota.runners import handshake
-from rota.runners.gateway import DISABLED
+from rota.runners.gateway_admission import DISABLED
 from rota.runners.handshake import Refusal
 from rota.runners.io.devices import Devices
 from rota.runners.messages import CloseCode, DeviceAuth

@@ -24,7 +24,8 @@ from rota.io.serving import Place, is_loopback
 from rota.lease import Lease
 from rota.queue.io.wakeup import Wakeup
 from rota.runners import gateway_events as events
-from rota.runners.gateway import Gateway, Rules
+from rota.runners.gateway import Gateway
+from rota.runners.gateway_admission import Rules
 from rota.runners.io.device_api import DeviceApi
 from rota.runners.io.devices import Devices
 from rota.runners.io.exchange import Exchange
