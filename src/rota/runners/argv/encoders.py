@@ -83,7 +83,6 @@ _X265 = Parameters(
         "qpfile": "read",
         "scaling-list": "read",
         "lambda-file": "read",
-        "zonefile": "read",
         "dhdr10-info": "read",
         "nalu-file": "read",
         "dolby-vision-rpu": "read",

@@ -22,6 +22,9 @@ HEAD_BYTES = 4096
 TEXT_BYTES_MAX = 1024 * 1024
 """A list, a graph or subtitles that are longer than this are not judged but refused."""
 
+PROBED_BYTES = 1024 * 1024 + 4096
+"""What a demuxer's probe sees of a file at most: ffmpeg's PROBE_BUF_MAX, and more than it adds to it."""
+
 LINKS_MAX = 8
 
 READS_MAX = 20_000
@@ -58,6 +61,9 @@ class SessionFiles(Protocol):
 
     def text(self, path: str) -> str | None:
         """The whole text of a file; None where it is unknown, no UTF-8 or longer than `TEXT_BYTES_MAX`."""
+
+    def probed(self, path: str) -> bytes | None:
+        """The first `PROBED_BYTES` of a file; None where they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,11 @@ class Listing:
     def text(self, path: str) -> str | None:
         """The text that was given."""
         return self.contents.get(path)
+
+    def probed(self, path: str) -> bytes | None:
+        """The beginning of the text that was given."""
+        text = self.contents.get(path)
+        return None if text is None else text.encode(errors="surrogatepass")[:PROBED_BYTES]
 
 
 @dataclass(slots=True)
@@ -150,11 +161,35 @@ class Touched:
         if text is None or any("\ud800" <= character <= "\udfff" for character in text):
             raise ArgvNotAllowed(argument, f"{_short(path)} is no UTF-8 text of at most a MiB")
         self._characters += len(text)
+        self._check_characters(argument)
+        return text
+
+    def probed(self, argument: str, path: str) -> bytes:
+        """What a demuxer's probe may see of a file that the command reads, whatever its encoding.
+
+        Args:
+            argument: Where the file is named, for a message.
+            path: Its path, resolved.
+
+        Returns:
+            Its first bytes.
+
+        Raises:
+            ArgvNotAllowed: They are unknown, or too many files are looked at like this.
+        """
+        head = self.files.probed(path)
+        if head is None:
+            raise ArgvNotAllowed(argument, f"{_short(path)} cannot be read")
+        # One search goes through it, which takes a tenth of what judging a text of this size does.
+        self._characters += len(head) // 10
+        self._check_characters(argument)
+        return head
+
+    def _check_characters(self, argument: str) -> None:
         if self._characters > TEXTS_CHARACTERS_MAX:
             raise ArgvNotAllowed(
                 argument, f"the texts that are named have more than {TEXTS_CHARACTERS_MAX:,} characters"
             )
-        return text
 
     def resolve(self, argument: str, text: str) -> tuple[str, Entry | None]:
         """Find what a path names, through links.

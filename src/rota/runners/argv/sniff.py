@@ -126,10 +126,14 @@ def check_subtitles(argument: str, path: str, entry: Entry | None, touched: Touc
         raise ArgvNotAllowed(argument, f"{path!r} holds no subtitles")
     if entry is None or entry.head is None:
         return
-    text = touched.text(argument, path)
-    if "\0" in text:
+    text = touched.probed(argument, path)
+    if text.startswith((b"\xff\xfe", b"\xfe\xff")):
+        # UTF-16: no probe that looks for words sees one in it, but nothing is lost by looking.
+        text = text.replace(b"\0", b"")
+    if b"\0" in text:
         raise ArgvNotAllowed(argument, f"{path!r} holds a NUL")
-    if _DANGER_IN_TEXT.search(text):
+    # The words are plain ASCII, so the encoding of the rest does not matter.
+    if _DANGER_IN_TEXT.search(text.decode("latin-1")):
         raise ArgvNotAllowed(argument, f"{path!r} holds words of a playlist, which could name other files")
 
 

@@ -1,10 +1,13 @@
 """What an input is taken for: by its content first (S69), then by its name."""
 
+from pathlib import Path
+
 import pytest
 
 from rota.errors import ArgvNotAllowed
 from rota.runners.argv import Entry, Listing, compile_argv
 from rota.runners.argv.sniff import by_head, demuxer_of
+from rota.runners.io.session_folder import SessionFolder
 
 
 def compiled(*argv: str, files: list[str], contents: dict[str, str] | None = None) -> list[str]:
@@ -252,3 +255,32 @@ def test_a_character_set_is_a_name(option: list[str]) -> None:
 def test_a_numbered_name_holds_one_number() -> None:
     with pytest.raises(ArgvNotAllowed, match="one number"):
         compiled("-i", "%d_%d.png", files=["1_1.png"])
+
+
+@pytest.mark.parametrize(
+    ("raw", "right"),
+    [
+        ("1\n00:00:00,500 --> 00:00:02,000\nGrüße\n".encode("cp1252"), True),
+        ("\ufeff1\n00:00:00,500 --> 00:00:02,000\nGrüße\n".encode("utf-16-le"), True),
+        (b"1\n00:00:00,500 --> 00:00:02,000\n" + b"line\n" * 300_000, True),
+        (b"1\n00:00:00,500 --> 00:00:02,000\n" + b"line\n" * 20_000 + b"<MPD x\n\xfc", False),
+        ("\ufeff1\n00:00:00,500 --> 00:00:02,000\nffconcat\n".encode("utf-16-le"), False),
+        (b"1\n00:00:00,500 --> 00:00:02,000\na\0b\n", False),
+    ],
+)
+def test_subtitles_are_of_any_encoding_and_length(raw: bytes, right: bool, tmp_path: Path) -> None:
+    """What they may not hold is plain ASCII in each of them, and no probe looks further than its buffer goes."""
+    (tmp_path / "s.srt").write_bytes(raw)
+    argv = ["-f", "lavfi", "-i", "color", "-vf", "subtitles=s.srt:charenc=CP1252", "o.mp4"]
+    if right:
+        assert compile_argv("ffmpeg", argv, SessionFolder(tmp_path)).reads == ("s.srt",)
+    else:
+        with pytest.raises(ArgvNotAllowed):
+            compile_argv("ffmpeg", argv, SessionFolder(tmp_path))
+
+
+def test_long_subtitles_are_not_looked_through_again_and_again(tmp_path: Path) -> None:
+    (tmp_path / "s.srt").write_bytes(b"1\n00:00:00,500 --> 00:00:02,000\n" + b"line\n" * 300_000)
+    argv = ["-f", "lavfi", "-i", "color", "-vf", ",".join(["subtitles=s.srt"] * 100), "o.mp4"]
+    with pytest.raises(ArgvNotAllowed, match="texts that are named"):
+        compile_argv("ffmpeg", argv, SessionFolder(tmp_path))
