@@ -239,7 +239,12 @@ class Touched:
         return path, entry
 
     def folder(self, argument: str, text: str) -> str:
-        """Resolve a folder whose files are read, and each file in it."""
+        """Resolve a folder whose files are read, and each file in it; `.` is the session's own."""
+        if text in {".", "./"}:
+            for name in self.names(argument):
+                if "/" not in name:
+                    self._reads(argument, self.resolve(argument, "./" + name)[0])
+            return "."
         path, entry = self.resolve(argument, text)
         if entry is None or entry.kind != "folder":
             raise ArgvNotAllowed(argument, f"there is no folder {_short(path)} in the session")
