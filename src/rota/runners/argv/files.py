@@ -240,7 +240,7 @@ class Touched:
 
     def folder(self, argument: str, text: str) -> str:
         """Resolve a folder whose files are read, and each file in it; `.` is the session's own."""
-        if text in {".", "./"}:
+        if re.fullmatch(r"\.(?:/+\.?)*", text):
             for name in self.names(argument):
                 if "/" not in name:
                     self._reads(argument, self.resolve(argument, "./" + name)[0])
