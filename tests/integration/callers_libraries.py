@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from rota.io.postgres import statement
 from rota.queue.io.callers import fetch_on, fetch_on_sync
-from rota.queue.io.store import many_jobs, one_job
+from rota.queue.io.rows import many_jobs, one_job
 from rota.queue.job import NewJob
 
 SQL = "rota.queue.io.sql"

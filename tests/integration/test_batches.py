@@ -14,7 +14,8 @@ import rota
 from rota.ids import Holder
 from rota.io.postgres import Database, Target, statement
 from rota.queue.io import worker as worker_module
-from rota.queue.io.store import Store, one_end
+from rota.queue.io.rows import one_end
+from rota.queue.io.store import Store
 from rota.queue.job import Ask, ClaimedJob, Finish, Outcome, State
 from tests.integration.test_worker import Bench, made_bench, until, working
 

@@ -16,7 +16,7 @@ from rota.io.postgres import statement
 from rota.queue.io import bulk
 from rota.queue.io.bulk import COPY_JOBS_MIN, COPY_PAYLOAD_CHARS_MAX, copy_on
 from rota.queue.io.callers import fetch_on
-from rota.queue.io.store import many_jobs
+from rota.queue.io.rows import many_jobs
 from rota.queue.job import NewJob, open_key
 
 COUNT = 3000

@@ -21,7 +21,7 @@ import sqlalchemy.ext.asyncio
 from rota.errors import EnqueueError, RotaError, SchemaError
 from rota.io.postgres import statement
 from rota.queue.io.callers import fetch_on, fetch_on_sync
-from rota.queue.io.store import many_jobs, one_job
+from rota.queue.io.rows import many_jobs, one_job
 from rota.queue.job import NewJob, forever_key, open_key, queued_key
 from tests.integration.callers_libraries import (
     CALLERS,

@@ -11,7 +11,7 @@ import pytest
 
 from rota.ids import Holder
 from rota.io.postgres import statement
-from rota.queue.io.store import one_job
+from rota.queue.io.rows import one_job
 from rota.queue.job import Dedupe, NewJob, debounce_key, merge_key, replace_key, throttle_key
 
 ENQUEUE = statement("rota.queue.io.sql", "enqueue.sql", "rota")

@@ -9,7 +9,7 @@ from msgspec import structs
 from rota.ids import BatchId, JobId
 from rota.io.postgres import statement
 from rota.queue.io import bulk, callers
-from rota.queue.io.store import many_jobs, one_batch
+from rota.queue.io.rows import many_jobs, one_batch
 from rota.queue.io.transactions import together, together_sync
 from rota.queue.job import Enqueued, EnqueuedBatch, NewJob
 

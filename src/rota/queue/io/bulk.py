@@ -24,7 +24,7 @@ from rota.ids import JobId
 from rota.io.postgres import statement
 from rota.queue.io.callers import fetch_on, in_words, is_asyncpg
 from rota.queue.io.placeholders import numbered
-from rota.queue.io.store import many_jobs
+from rota.queue.io.rows import many_jobs
 from rota.queue.job import Enqueued, NewJob
 
 COPY_JOBS_MIN: Final = 50

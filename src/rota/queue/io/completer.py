@@ -16,7 +16,8 @@ from rota.errors import RotaError
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
 from rota.io.log import get_logger
-from rota.queue.io.store import GOING_ON, Store
+from rota.queue.io.ends import GOING_ON
+from rota.queue.io.store import Store
 from rota.queue.job import Finish, Outcome, Release, State
 
 BATCH_MAX: Final = 1000

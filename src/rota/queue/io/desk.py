@@ -17,7 +17,8 @@ from rota.io import migrate
 from rota.io.postgres import Database, Target, statement
 from rota.queue.io import batches, bulk, callers
 from rota.queue.io.results import Results
-from rota.queue.io.store import Store, many_jobs, one_job
+from rota.queue.io.rows import many_jobs, one_job
+from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
 from rota.queue.job import BatchStatus, Enqueued, EnqueuedBatch, NewJob, State
 from rota.queue.pause import Pause, PauseScope

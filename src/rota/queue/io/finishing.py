@@ -15,7 +15,7 @@ from rota.ids import BatchId
 from rota.io.postgres import statement
 from rota.lease import Lease
 from rota.queue.io.callers import Row, fetch_on, fetch_on_sync
-from rota.queue.io.store import many_jobs, one_end
+from rota.queue.io.rows import many_jobs, one_end
 from rota.queue.io.transactions import transaction_on, transaction_on_sync
 from rota.queue.job import Finish, NewJob, Outcome
 from rota.queue.payload import encode

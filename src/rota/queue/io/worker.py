@@ -34,6 +34,7 @@ from rota.queue import dispatcher
 from rota.queue.dispatcher import Slots
 from rota.queue.handler import Handler
 from rota.queue.history import TryEnd
+from rota.queue.io.adding import BATCHES_MAX
 from rota.queue.io.calls_in_line import CallsInLine
 from rota.queue.io.claims import Claims
 from rota.queue.io.completer import PENDING_MAX, Completer, Write
@@ -45,7 +46,7 @@ from rota.queue.io.metering import Metering
 from rota.queue.io.pruner import Pruner
 from rota.queue.io.registry import Registry
 from rota.queue.io.stops import Stops
-from rota.queue.io.store import BATCHES_MAX, Store
+from rota.queue.io.store import Store
 from rota.queue.io.wakeup import Wakeup
 from rota.queue.io.watch import Watch
 from rota.queue.job import Ask, ClaimedJob, Finish, Release, State
