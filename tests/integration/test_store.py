@@ -713,3 +713,18 @@ async def test_nested_payloads(store: Store, depth: int) -> None:
     await store.enqueue(NewJob("work", encode(value)))
     (job,) = await store.claim([ask()], holder=HOLDER)
     assert json.loads(job.payload) == value
+
+
+async def test_a_warm_store_has_its_connections_and_their_plans(target: Target) -> None:
+    database = Database(target, size=3)
+    await database.start()
+    try:
+        store = Store(database)
+        await store.warm(HOLDER, connections=2)
+        async with database.acquire() as one, database.acquire() as other:
+            planned = (
+                "SELECT count(*) FROM pg_prepared_statements WHERE statement ~ '^-- (Takes the next|Writes the end)'"
+            )
+            assert [await conn.fetchval(planned) for conn in (one, other)] == [2, 2]
+    finally:
+        await database.stop()

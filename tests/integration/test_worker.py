@@ -24,6 +24,7 @@ from pydantic import BaseModel, field_serializer, model_validator
 
 import rota
 from rota.queue.io import pruner
+from rota.queue.io import worker as worker_module
 from rota.queue.io.running import FORKED_EXIT
 from rota.queue.io.store import Store
 from rota.queue.job import JobRow, State
@@ -742,6 +743,29 @@ async def test_ended_jobs_are_removed_after_their_retention(migrated_dsn: str, m
             gone = "SELECT NOT EXISTS (SELECT FROM rota.jobs WHERE id = $1)"
             await until(lambda: bench.value(gone, old.id), what="the old job is removed")
             assert (await bench.row(young.id)).state is State.DONE
+
+
+async def _hangs(*_args: Any, **_more: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def _fails(*_args: Any, **_more: Any) -> None:
+    raise asyncpg.PostgresError("odd")
+
+
+@pytest.mark.parametrize("warm", [_hangs, _fails])
+async def test_a_worker_starts_although_its_connections_stay_cold(
+    bench: Bench, warm: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "warm", warm)
+    monkeypatch.setattr(worker_module, "WARM_S", 0.01)
+
+    @bench.app.job
+    async def kind() -> None: ...
+
+    added = await bench.app.enqueue("kind")
+    async with working(bench.app):
+        await bench.ends(added.id)
 
 
 async def test_stop_may_come_at_any_time(bench: Bench) -> None:

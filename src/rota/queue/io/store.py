@@ -8,12 +8,13 @@ Every method raises DatabaseAway if the database does not answer (the same call 
 if its schema is missing. `now` is for tests; without it the database's clock decides (I5).
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from rota.errors import JobNotFound
 from rota.ids import Holder, JobId
-from rota.io.postgres import Connection
+from rota.io.postgres import Connection, translated
 from rota.lease import Lease, Renewal
 from rota.queue.history import LOG_LINES_MAX, LOG_RUNS_KEPT, KeptLine, LogLine, Stopped, Try, TryEnd
 from rota.queue.io.ends import CANCEL_GRACE_S, Ends
@@ -46,6 +47,25 @@ class Store(Ends):
             now,
         )
         return in_order(rows)
+
+    async def warm(self, holder: Holder, *, connections: int) -> None:
+        """Opens so many connections and has each plan the statements that run for every job. A new connection takes
+        tens of milliseconds for that, for which the first jobs would wait.
+
+        Raises: DatabaseError.
+        """
+        if self.database.target.pooler != "none":
+            # It prepares no statements, and its connections to the server are anybody's.
+            return
+        await asyncio.gather(*(self._warm_one(holder) for _ in range(connections)))
+
+    async def _warm_one(self, holder: Holder) -> None:
+        try:
+            async with self.database.acquire() as conn:
+                await self._fetch("claim.sql", [], [], [], [], [], *columns_of(()), holder, None, conn=conn)
+                await self._finish([], now=None, conn=conn)
+        except Exception as error:
+            raise translated(error, self.database.target) from error
 
     async def claim_turns(
         self, asks: Sequence[Ask], *, holder: Holder, now: datetime | None = None

@@ -64,6 +64,10 @@ BUSY_S: Final = 0.25
 """A worker that finds full batches for so long does not want to be woken: it looks anyway."""
 ROOM_S: Final = 0.002
 """How long a freed slot waits for others before a claim, where more is due: about as long as a claim takes."""
+BUSY_CONNECTIONS: Final = 2
+"""Of the pool, those that a busy worker uses all the time: one claims while the other writes ends."""
+WARM_S: Final = 2.0
+"""How long a worker waits for these at its start."""
 BATCHES_EVERY_S: Final = 15.0
 """How often each worker looks for batches that nobody has closed."""
 CANCEL_MARGIN_S: Final = 5.0
@@ -197,6 +201,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._looked_at = lease_clock()
         await self._database.start()
+        await self._warm()
         if self._options.ends_process:
             # A process of its own may do without looking through the program's modules at every collection.
             collecting.settle()
@@ -256,6 +261,14 @@ class Worker:
             await self._database.stop()
             await self._crew.shut()
             log.info("worker stopped", holder=self.holder)
+
+    async def _warm(self) -> None:
+        try:
+            async with asyncio.timeout(WARM_S):
+                await self._store.warm(self.holder, connections=BUSY_CONNECTIONS)
+        except Exception as error:
+            # The loops meet the same trouble; they say so, and try again.
+            log.info("the worker starts with cold connections", error=str(error) or type(error).__name__)
 
     # Claiming
 
