@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -117,6 +118,14 @@ def listener() -> Iterator[tuple[int, list[bytes]]]:
             server.shutdown(socket.SHUT_RDWR)
         server.close()
         thread.join(10)
+
+
+def heard(calls: Sequence[bytes], *, timeout_s: float = 30) -> bool:
+    """Whether a listener is called, now or soon: its thread may have its turn after what called it has ended."""
+    deadline = time.monotonic() + timeout_s
+    while not calls and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return bool(calls)
 
 
 class Found(NamedTuple):

@@ -43,8 +43,8 @@ def judged(line: Line, session: Listing | None = None) -> Compiled | None:
 
 
 def test_the_corpus_is_whole() -> None:
-    assert len(ALLOWED) > 220
-    assert len(MORE) - len(ALLOWED) > 450
+    assert len(ALLOWED) == 1009
+    assert len(MORE) - len(ALLOWED) == 823
 
 
 def test_each_line_is_judged_as_it_says() -> None:
@@ -77,13 +77,21 @@ def test_a_compiled_command_compiles_to_itself() -> None:
 
 
 # Lines whose commands differ in what the gate writes, and that a small build can run.
+UNUSUAL = re.compile(
+    r"-f tee|sendcmd=c|setts|key_info|nullsink|%v|-f dash|-f concat|-strftime|stats_enc|x264-params pass"
+    r"|metadata=print:file=s|-f segment -segment_times"
+)
+LATER = {f"more-ok-{number}" for number in (235, 238, 240, 245, 246, 251, 254, 255, 273, 656, 949)}
 RUN = [
     line
     for line in ALLOWED
-    if re.search(r"-f tee|sendcmd=c|setts|key_info|nullsink|%v|-f dash|-f concat|-strftime|stats_enc|x264-params pass"
-                 r"|metadata=print:file=s|-f segment -segment_times", " ".join(line.argv))
-    and not re.search(r"png|fonts|opus|out\.mkv\|", str(line))
-]  # fmt: skip
+    if line.id in LATER
+    or (
+        int(line.id.rpartition("-")[2]) < 235
+        and UNUSUAL.search(" ".join(line.argv))
+        and not re.search(r"png|fonts|opus|out\.mkv\|", str(line))
+    )
+]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from rota.errors import ArgvNotAllowed
 from rota.runners.argv import compile_argv
 from rota.runners.io.session_folder import SessionFolder
 from tests.postgres_servers import unavailable
-from tests.runners.sessions import SECRET, Found, Samples, can, found_tools, listener, run, stage
+from tests.runners.sessions import SECRET, Found, Samples, can, found_tools, heard, listener, run, stage
 from tests.runners.test_argv_corpus import ALLOWED, REFUSED, Line
 
 TOOLS = found_tools()
@@ -125,7 +125,7 @@ def test_the_listener_hears_an_ffmpeg_that_nothing_holds_back(found: Found, tmp_
     # Without this the other tests could pass because nothing can be heard at all.
     with listener() as (number, calls):
         run(found.ffmpeg, ["-v", "quiet", "-rw_timeout", "500000", "-i", f"http://127.0.0.1:{number}/a"], tmp_path)
-    assert calls
+        assert heard(calls)
 
 
 def test_refused_lines_stay_refused_on_real_folders(samples: Samples, session: Path) -> None:

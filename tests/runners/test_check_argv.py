@@ -63,6 +63,10 @@ def test_lines_of_every_make_are_answered_by_number() -> None:
         b'{"id": "z", "tool": "ls", "argv": ["-l"]}',
         b'{"id": "s", "tool": "ffmpeg", "argv": ["-filter_script", "g", "o.mp4"], "contents": {"g": "\\ud800"}}',
         b'{"id": "t", "tool": "ffprobe", "argv": ["a.mp4"], "files": [], "symlinks": {"a.mp4": "../a.mp4"}}',
+        b'{"id": "n", "tool": "ffprobe", "argv": ["a.mp4"], "files": null, "contents": null, "symlinks": null, "x": 1}',
+        # Composed and not: one name, as where it is staged.
+        b'{"id": "u", "tool": "ffmpeg", "argv": ["-i", "e\\u0301.srt", "-attach", "\\u00e9.srt", "o.mkv"],'
+        b' "files": ["e\\u0301.srt"]}',
         good,
     ]
     status, out, err = check(lines=b"\n".join(lines))
@@ -76,6 +80,8 @@ def test_lines_of_every_make_are_answered_by_number() -> None:
         ("z", "reject"),
         ("s", "reject"),
         ("t", "reject"),
+        ("n", "allow"),
+        ("u", "allow"),
         ("x", "allow"),
     ]
     assert [answer["reason"].partition(" cannot")[0] for answer in answers[1:8]] == [

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -25,9 +26,18 @@ class CheckLine(msgspec.Struct, frozen=True):
     tool: str
     argv: list[str]
     id: str | int | None = None
-    files: list[str] = msgspec.field(default_factory=list)
-    contents: dict[str, str] = msgspec.field(default_factory=dict)
-    symlinks: dict[str, str] = msgspec.field(default_factory=dict)
+    files: list[str] | None = None
+    contents: dict[str, str] | None = None
+    symlinks: dict[str, str] | None = None
+
+    @property
+    def session(self) -> Listing:
+        """The session's files; what is null is not there."""
+        return Listing(
+            [_plain(name) for name in self.files or ()],
+            {_plain(name): text for name, text in (self.contents or {}).items()},
+            {_plain(name): target for name, target in (self.symlinks or {}).items()},
+        )
 
 
 def check_argv(
@@ -111,17 +121,13 @@ def _judged(line: str | None, number: int) -> dict[str, Any]:
         given = raw.get("id") if isinstance(raw, dict) else None
         known = given if isinstance(given, str | int) else None
         return {"id": known, "verdict": "reject", "reason": f"line {number} cannot be read: {error}", "broken": True}
-    session = Listing(
-        [_plain(name) for name in case.files],
-        {_plain(name): text for name, text in case.contents.items()},
-        {_plain(name): target for name, target in case.symlinks.items()},
-    )
     try:
-        compiled: Compiled = compile_argv(case.tool, case.argv, session)
+        compiled: Compiled = compile_argv(case.tool, case.argv, case.session)
     except ArgvNotAllowed as error:
         return {"id": case.id, "verdict": "reject", "reason": f"argv_not_allowed: {error}"}
     return {"id": case.id, "verdict": "allow", "argv": list(compiled.argv)}
 
 
 def _plain(name: str) -> str:
-    return name.removeprefix("./")
+    """A name as a session holds it: what is staged is named by its composed form."""
+    return unicodedata.normalize("NFC", name.removeprefix("./"))

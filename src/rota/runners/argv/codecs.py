@@ -4,6 +4,8 @@ Taken from `ffmpeg -encoders` and `-decoders` of 5.1.9 and 8.1.2. Those that ope
 vaapi, v4l2 …) are left out, and librsvg, which may open what an SVG file names.
 """
 
+from collections.abc import Mapping
+
 from rota.runners.argv.words import words
 
 ENCODERS = words("""
@@ -23,6 +25,14 @@ rv10 rv20 s302m sbc sgi smc snow sonic sonicls speedhq srt ssa subrip sunrast sv
 utvideo v210 v308 v408 v410 vbn vc2 vnull vorbis wavpack wbmp webvtt wmav1 wmav2 wmv1 wmv2 wrapped_avframe xbm xface
 xsub xwd y41p yuv4 zlib zmbv
 """)
+
+ENCODER_OF_CODEC: Mapping[str, str] = {
+    "h264": "libx264", "hevc": "libx265", "vp8": "libvpx", "vp9": "libvpx-vp9", "av1": "libaom-av1",
+    "theora": "libtheora", "webp": "libwebp", "jpegxl": "libjxl", "mp3": "libmp3lame", "speex": "libspeex",
+    "gsm": "libgsm", "gsm_ms": "libgsm_ms", "codec2": "libcodec2", "amr_nb": "libopencore_amrnb",
+    "amr_wb": "libvo_amrwbenc", "dts": "dca", "dvd_subtitle": "dvdsub", "dvb_subtitle": "dvbsub",
+}  # fmt: skip
+"""The encoder that ffmpeg takes for the name of a codec, if it has it; else it might take one that opens a device."""
 
 DECODERS = words("""
 012v 4xm 8bps 8svx_exp 8svx_fib aac aac_fixed aac_latm aasc ac3 ac3_fixed acelp.kelvin adpcm_4xm adpcm_adx adpcm_afc

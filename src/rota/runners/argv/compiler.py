@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rota.errors import ArgvNotAllowed
-from rota.runners.argv.codecs import DECODERS, ENCODERS
+from rota.runners.argv.codecs import DECODERS, ENCODER_OF_CODEC, ENCODERS
 from rota.runners.argv.commandline import CommandLine, File, Given, check_elements, parse
 from rota.runners.argv.encoders import KINDS, compile_parameters
 from rota.runners.argv.files import SessionFiles, Touched
@@ -24,7 +24,7 @@ from rota.runners.argv.outputs import pinned_output
 from rota.runners.argv.probe import compile_ffprobe
 from rota.runners.argv.tee import inside_format
 from rota.runners.argv.values import check_value
-from rota.runners.argv.written import beside, written_pattern
+from rota.runners.argv.written import beside, check_older_playlist, written_pattern
 
 Tool = Literal["ffmpeg", "ffprobe"]
 
@@ -196,9 +196,7 @@ def _value(kind: str, given: Given, value: str, touched: Touched, *, codecs: fro
     if kind in {"graph", "graph_complex"}:
         return compile_graph(value, argument=argument, touched=touched)
     if kind == "codec":
-        if value != "copy" and value not in codecs:
-            raise ArgvNotAllowed(f"{argument} {value[:40]}", "this codec is not allowed")
-        return value
+        return _codec(value, argument, codecs)
     if kind in KINDS:
         return compile_parameters(kind, value, argument=argument, touched=touched)
     if kind in {"write", "read_attached"}:
@@ -216,9 +214,18 @@ def _value(kind: str, given: Given, value: str, touched: Touched, *, codecs: fro
         return "./" + written_pattern(value, argument=argument, touched=touched)
     if kind == "name_beside":
         return beside(value, output.removeprefix("./"), argument=argument, touched=touched)
+    if kind == "hls_flags" and "append_list" in value:
+        check_older_playlist(output.removeprefix("./"), argument=argument, touched=touched)
     if kind == "key_info":
         return _key_info(value, argument, touched)
     return check_value(kind, value, argument=argument)
+
+
+def _codec(value: str, argument: str, codecs: frozenset[str]) -> str:
+    name = ENCODER_OF_CODEC.get(value, value) if codecs is ENCODERS else value
+    if name != "copy" and name not in codecs:
+        raise ArgvNotAllowed(f"{argument} {value[:40]}", "this codec is not allowed")
+    return name
 
 
 def _pass_logs(prefix: str) -> str:
@@ -228,8 +235,10 @@ def _pass_logs(prefix: str) -> str:
 def _key_info(value: str, argument: str, touched: Touched) -> str:
     """A key-info file: a text for the playlist, the file of the key, a vector."""
     path, _ = touched.read(argument, value)
-    lines = touched.text(argument, path).splitlines()
-    if len(lines) < 2:
+    text = touched.text(argument, path).replace("\r\n", "\n")
+    # Only what ends a line for ffmpeg and for nobody else: whoever counts otherwise takes another line for the file.
+    lines = text.split("\n")
+    if len(lines) < 2 or "\0" in text or "\r" in text:
         raise ArgvNotAllowed(argument, f"{path!r} holds no two lines: the key's address and its file")
     touched.read(f"{argument}, line 2 of {path!r}", lines[1])
     return "./" + path

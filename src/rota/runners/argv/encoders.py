@@ -6,7 +6,7 @@ x264-params read them differently.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rota.errors import ArgvNotAllowed
@@ -14,6 +14,7 @@ from rota.runners.argv.files import Touched
 from rota.runners.argv.words import words
 
 _VALUE = re.compile(r"[\w.,+\-/*()| ]*")
+_ZONE = re.compile(r"\d+,\d+(?P<parameters>(?:,[\w=.+-]+)*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,25 +23,30 @@ class Parameters:
 
     harmless: frozenset[str]
     files: Mapping[str, Literal["read", "write"]]
+    words: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Values of the latter that name no file."""
 
 
 _X264 = Parameters(
     harmless=words("""
         8x8dct aq-mode aq-strength asm annexb aud alternative-transfer analyse avcintra-class avcintra-flavor b-adapt
         b-bias b-pyramid bff bframes bitrate bluray-compat cabac cabac-idc chroma-me chroma-qp-offset chromaloc
-        colormatrix colorprim cplxblur cqm cqm4 cqm4i cqm4ic cqm4iy cqm4p cqm4pc cqm4py cqm8 cqm8i cqm8p crf crf-max
-        crop-rect dct-decimate deadzone-inter deadzone-intra deblock direct direct-pred fake-interlaced fast-pskip
-        filler filter force-cfr fps frame-packing fullrange input-csp interlaced intra-refresh ipratio keyint
-        keyint-min level lookahead-threads mastering-display cll mb-tree mbtree me me-range merange min-keyint
-        mixed-refs mvrange mvrange-thread nal-hrd nr nf no-deblock open-gop opencl-device overscan partitions pass
-        pbratio pic-struct preset profile psnr psy psy-rd pulldown qblur qcomp qp qpmax qpmin qpstep ratetol
-        rc-lookahead ref reference sar scenecut scenecut-bias scenecut-threshold slice-max-mbs slice-max-size
-        slice-min-mbs slices slices-max sliced-threads sps-id ssim stitchable subme subq sync-lookahead tff
-        thread-input threads trellis tune vbv-bufsize vbv-init vbv-maxrate vfr-input videoformat weightb weightp zones
-        global-header deterministic cpu-independent bframe-adaptive ip-factor pb-factor
-        """)
-    - {"opencl-device"},
-    files={"stats": "write", "qpfile": "read", "cqmfile": "read", "dump-yuv": "write"},
+        colormatrix colorprim constrained-intra cplx-blur cplxblur cqm4 cqm4i cqm4ic cqm4iy cqm4p cqm4pc cqm4py cqm8
+        cqm8i cqm8p crf crf-max crop-rect dct-decimate deadzone-inter deadzone-intra deblock direct direct-pred
+        fake-interlaced fast-pskip filler filter force-cfr fps frame-packing fullrange input-csp interlaced
+        intra-refresh ipratio keyint keyint-min level lookahead-threads mastering-display cll mb-tree mbtree me
+        me-range merange min-keyint mixed-refs mvrange mvrange-thread nal-hrd nr nf no-deblock open-gop overscan
+        partitions pass pbratio pic-struct preset profile psnr psy psy-rd pulldown qblur qcomp qp qpmax qpmin qpstep
+        ratetol rc-lookahead ref reference repeat-headers sar scenecut scenecut-bias scenecut-threshold slice-max-mbs
+        slice-max-size slice-min-mbs slices slices-max sliced-threads sps-id ssim stitchable subme subq sync-lookahead
+        tff thread-input threads transfer trellis tune vbv-bufsize vbv-init vbv-maxrate vfr-input videoformat weight-b
+        weightb weightp zones global-header deterministic n-deterministic cpu-independent bframe-adaptive ip-factor
+        pb-factor dpb-size frameref level-idc log log-level mv-range mv-range-thread me-range qp-constant qp-max
+        qp-min qp-step
+        """),
+    # `cqm` is a word or, whatever else it is, a file; so x264 reads it.
+    files={"stats": "write", "qpfile": "read", "cqm": "read", "cqmfile": "read", "dump-yuv": "write"},
+    words={"cqm": frozenset({"flat", "jvt"})},
 )
 
 _X265 = Parameters(
@@ -51,10 +57,10 @@ _X265 = Parameters(
         csv-log-level ctu cu-lossless cu-stats cutree deblock dhdr10-opt display-window dolby-vision-profile
         dup-threshold dynamic-rd dynamic-refine early-skip eob eos fades fast-intra field fps frame-dup frame-threads
         frames gop-lookahead hash hdr hdr-opt hdr10 hdr10-opt hevc-aq high-tier hist-scenecut hme hme-range hme-search
-        hrd hrd-concat idr-recovery-sei info input-depth interlace ipratio keyint lambda-file-none level level-idc
+        hrd hrd-concat idr-recovery-sei info input-depth interlace ipratio keyint level level-idc
         limit-modes limit-refs limit-sao limit-tu log-level lookahead-slices lookahead-threads lossless lowpass-dct
         master-display mastering-display max-ausize-factor max-cll max-luma max-merge max-tu-size mcstf me merange
-        min-cu-size min-keyint min-luma multi-pass-opt-analysis multi-pass-opt-distortion multi-pass-opt-rps nalu-none
+        min-cu-size min-keyint min-luma multi-pass-opt-analysis multi-pass-opt-distortion multi-pass-opt-rps
         nr-inter nr-intra open-gop opt-cu-delta-qp opt-qp-pps opt-ref-list-length-pps output-depth overscan pass
         pbratio pme pmode pools preset profile psnr psy-rd psy-rdoq pvf qblur qcomp qg-size qp qpmax qpmin qpstep radl
         range rc-grain rc-lookahead rd rdoq rdoq-level rdpenalty rect ref refine-analysis-type refine-ctu-distortion
@@ -64,8 +70,10 @@ _X265 = Parameters(
         temporal-layers temporal-mvp transfer tskip tskip-fast tu-inter-depth tu-intra-depth tune uhd-bd vbv-bufsize
         vbv-end vbv-init vbv-live-multi-pass vbv-maxrate video-signal-type-preset videoformat vui-hrd-info
         vui-timing-info wavefront weightb weightp wpp zones numa-pools aq-bias-strength masking-strength
-        """)
-    - {"lambda-file-none", "nalu-none"},
+        analysis-reuse-level analyze-src-pics chunk-end chunk-start ctu-info force-flush hist-threshold input-csp
+        input-res ip-factor log2-max-poc-lsb max-vbv-fullness min-vbv-fullness pb-factor pic-struct
+        qp-adaptation-range splice total-frames vbv-end-fr-adj
+        """),
     files={
         "stats": "write",
         "csv": "write",
@@ -75,15 +83,14 @@ _X265 = Parameters(
         "qpfile": "read",
         "scaling-list": "read",
         "lambda-file": "read",
-        "zonefile": "read",
         "dhdr10-info": "read",
         "nalu-file": "read",
         "dolby-vision-rpu": "read",
         "recon": "write",
         "refine-analysis-file": "read",
     },
+    words={"scaling-list": frozenset({"off", "default"})},
 )
-_X265_WORDS = {"scaling-list": frozenset({"off", "default"})}
 
 _SVTAV1 = Parameters(
     harmless=words("""
@@ -98,7 +105,10 @@ _SVTAV1 = Parameters(
         sframe-dist sframe-mode sharpness sharp-tx ss startup-mg-size superres-denom superres-kf-denom
         superres-kf-qthres superres-mode superres-qthres tbr temporal-filtering-strength tf-strength tile-columns
         tile-rows transfer-characteristics tune undershoot-pct unpin use-fixed-qindex-offsets variance-boost-curve
-        variance-boost-strength variance-octile vbr-bias-pct
+        variance-boost-strength variance-octile vbr-bias-pct chroma-qindex-offsets chroma-u-ac-qindex-offset
+        chroma-u-dc-qindex-offset chroma-v-ac-qindex-offset chroma-v-dc-qindex-offset color-format
+        compressed-ten-bit-format fps-denom fps-num intra-period key-frame-chroma-qindex-offset
+        key-frame-qindex-offset luma-y-dc-qindex-offset pass rmv tier
         """),
     files={"stats": "write"},
 )
@@ -115,7 +125,20 @@ _AOM = Parameters(
         min-q monochrome noise-sensitivity overshoot-pct passes profile qm-max qm-min quant-b-adapt resize-denominator
         resize-kf-denominator resize-mode row-mt sb-size sharpness static-thresh superres-denominator superres-mode
         target-bitrate target-seq-level-idx threads tile-columns tile-rows transfer-characteristics tune tune-content
-        undershoot-pct use-16bit-internal
+        undershoot-pct use-16bit-internal auto-intra-tools-off coeff-cost-upd-freq delta-lf-mode disable-kf dist-metric
+        dv-cost-upd-freq enable-1to4-partitions enable-ab-partitions enable-angle-delta enable-cfl-intra
+        enable-diagonal-intra enable-diff-wtd-comp enable-directional-intra enable-dist-wtd-comp enable-dual-filter
+        enable-filter-intra enable-flip-idtx enable-global-motion enable-interinter-wedge enable-interintra-comp
+        enable-interintra-wedge enable-intra-edge-filter enable-intrabc enable-masked-comp enable-obmc
+        enable-onesided-comp enable-order-hint enable-overlay enable-paeth-intra enable-palette enable-rect-tx
+        enable-ref-frame-mvs enable-smooth-interintra enable-smooth-intra enable-tx-size-search enable-tx64
+        enable-warped-motion film-grain-test force-video-mode frame-boost full-still-picture-hdr fwd-kf-dist
+        gf-max-pyr-height gf-min-pyr-height kf-max-pyr-height large-scale-tile loopfilter-control max-inter-rate
+        max-reference-frames maxsection-pct min-cr minsection-pct mode-cost-upd-freq mtu-size mv-cost-upd-freq
+        num-tile-groups reduced-reference-set reduced-tx-type-set sb-qp-sweep set-tier-mask sframe-dist sframe-mode
+        skip strict-level-conformance superres-kf-denominator superres-kf-qthresh superres-qthresh tile-height
+        tile-width timing-info use-fixed-qp-offsets use-inter-dct-only use-intra-dct-only use-intra-default-tx-only
+        vbr-corpus-complexity-lap
         """),
     files={},
 )
@@ -138,8 +161,25 @@ KINDS: Mapping[str, Parameters] = {
 }
 
 
+def _is_zones(value: str, known: Parameters) -> bool:
+    """Zones of frames hold parameters of their own: `0,100,crf=20,no-psy/101,200,q=30`."""
+    for zone in value.split("/"):
+        found = _ZONE.fullmatch(zone)
+        if not found:
+            return False
+        for part in filter(None, found["parameters"].split(",")):
+            key, _, number = part.partition("=")
+            name = key.replace("_", "-").removeprefix("no-")
+            if name not in known.harmless | {"q", "b"} or not re.fullmatch(r"[\w.+-]*", number):
+                return False
+    return True
+
+
 _FURTHER = r"(?:\.(?:mbtree|cutree))?(?:\.temp)?"
-_PASS_LOGS: Mapping[str, str] = {"x264_params": "x264_2pass.log", "x265_params": "x265_2pass.log"}
+_PASS_LOGS: Mapping[str, tuple[str, ...]] = {
+    "x264_params": ("x264_2pass.log",),
+    "x265_params": ("x265_2pass.log", "x265_analysis.dat"),
+}
 """Where statistics go if no name is given for them."""
 
 
@@ -171,17 +211,18 @@ def compile_parameters(kind: str, text: str, *, argument: str, touched: Touched)
             out.append(f"{name}={_file(where, plain, value, known=known, touched=touched)}")
         elif plain not in known.harmless:
             raise ArgvNotAllowed(where, "this parameter is not allowed")
-        elif not _VALUE.fullmatch(value):
+        elif not (_is_zones(value, known) if plain == "zones" else _VALUE.fullmatch(value)):
             raise ArgvNotAllowed(where, f"the value {value[:40]!r} is not allowed")
         else:
             out.append(f"{name}{equals}{value}")
-    if kind in _PASS_LOGS and any(part.startswith("pass=") for part in out):
-        touched.write_pattern(f"{argument}, parameter pass", _PASS_LOGS[kind], re.escape(_PASS_LOGS[kind]) + _FURTHER)
+    if any(part.startswith("pass=") for part in out):
+        for log in _PASS_LOGS.get(kind, ()):
+            touched.write_pattern(f"{argument}, parameter pass", log, re.escape(log) + _FURTHER)
     return ":".join(out)
 
 
 def _file(where: str, key: str, value: str, *, known: Parameters, touched: Touched) -> str:
-    if known is _X265 and value in _X265_WORDS.get(key, ()):
+    if value in known.words.get(key, ()):
         return value
     if "\\" in value or "'" in value or value != value.strip():
         raise ArgvNotAllowed(where, "a file's name here may hold no quote, no backslash and no blank at its ends")

@@ -22,10 +22,17 @@ HEAD_BYTES = 4096
 TEXT_BYTES_MAX = 1024 * 1024
 """A list, a graph or subtitles that are longer than this are not judged but refused."""
 
+PROBED_BYTES = 1024 * 1024 + 4096
+"""What a demuxer's probe sees of a file at most: ffmpeg's PROBE_BUF_MAX, and more than it adds to it."""
+
 LINKS_MAX = 8
 
 READS_MAX = 20_000
 """Files that one command may read: twice the longest list, and a bound on what judging it costs."""
+
+LOOKS_MAX = 5_000_000
+"""Names that are held against patterns for one command, which takes a second or two: a packager's hundred patterns in a
+session of 50,000 files."""
 
 TEXTS_CHARACTERS_MAX = 2 * TEXT_BYTES_MAX
 """What is read of lists, graphs and subtitles for one command: a file may be named many times."""
@@ -54,6 +61,9 @@ class SessionFiles(Protocol):
 
     def text(self, path: str) -> str | None:
         """The whole text of a file; None where it is unknown, no UTF-8 or longer than `TEXT_BYTES_MAX`."""
+
+    def probed(self, path: str) -> bytes | None:
+        """The first `PROBED_BYTES` of a file; None where they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +107,11 @@ class Listing:
         """The text that was given."""
         return self.contents.get(path)
 
+    def probed(self, path: str) -> bytes | None:
+        """The beginning of the text that was given."""
+        text = self.contents.get(path)
+        return None if text is None else text.encode(errors="surrogatepass")[:PROBED_BYTES]
+
 
 @dataclass(slots=True)
 class Touched:
@@ -111,12 +126,23 @@ class Touched:
     """The names with numbers in them, as they are given."""
     _names: Sequence[str] | None = None
     _characters: int = 0
+    _looks: int = 0
 
-    def names(self) -> Sequence[str]:
-        """All names of the session that are no folders; looked up once for a command."""
+    def names(self, argument: str) -> Sequence[str]:
+        """All names of the session that are no folders, to be held against a pattern; looked up once for a command.
+
+        Raises:
+            ArgvNotAllowed: The command has looked at too many already.
+        """
         if self._names is None:
             self._names = self.files.paths()
+        self._look(argument, len(self._names))
         return self._names
+
+    def _look(self, argument: str, count: int) -> None:
+        self._looks += 1 + count
+        if self._looks > LOOKS_MAX:
+            raise ArgvNotAllowed(argument, "the command has too many patterns of names for a session of this size")
 
     def text(self, argument: str, path: str) -> str:
         """The text of a file that the command reads.
@@ -135,11 +161,35 @@ class Touched:
         if text is None or any("\ud800" <= character <= "\udfff" for character in text):
             raise ArgvNotAllowed(argument, f"{_short(path)} is no UTF-8 text of at most a MiB")
         self._characters += len(text)
+        self._check_characters(argument)
+        return text
+
+    def probed(self, argument: str, path: str) -> bytes:
+        """What a demuxer's probe may see of a file that the command reads, whatever its encoding.
+
+        Args:
+            argument: Where the file is named, for a message.
+            path: Its path, resolved.
+
+        Returns:
+            Its first bytes.
+
+        Raises:
+            ArgvNotAllowed: They are unknown, or too many files are looked at like this.
+        """
+        head = self.files.probed(path)
+        if head is None:
+            raise ArgvNotAllowed(argument, f"{_short(path)} cannot be read")
+        # One search goes through it, which takes a tenth of what judging a text of this size does.
+        self._characters += len(head) // 10
+        self._check_characters(argument)
+        return head
+
+    def _check_characters(self, argument: str) -> None:
         if self._characters > TEXTS_CHARACTERS_MAX:
             raise ArgvNotAllowed(
                 argument, f"the texts that are named have more than {TEXTS_CHARACTERS_MAX:,} characters"
             )
-        return text
 
     def resolve(self, argument: str, text: str) -> tuple[str, Entry | None]:
         """Find what a path names, through links.
@@ -189,11 +239,16 @@ class Touched:
         return path, entry
 
     def folder(self, argument: str, text: str) -> str:
-        """Resolve a folder whose files are read, and each file in it."""
+        """Resolve a folder whose files are read, and each file in it; `.` is the session's own."""
+        if re.fullmatch(r"\.(?:/+\.?)*", text):
+            for name in self.names(argument):
+                if "/" not in name:
+                    self._reads(argument, self.resolve(argument, "./" + name)[0])
+            return "."
         path, entry = self.resolve(argument, text)
         if entry is None or entry.kind != "folder":
             raise ArgvNotAllowed(argument, f"there is no folder {_short(path)} in the session")
-        for name in self.names():
+        for name in self.names(argument):
             if name.startswith(path + "/"):
                 self._reads(argument, self.resolve(argument, "./" + name)[0])
         return path
@@ -227,8 +282,9 @@ class Touched:
         path, _ = self.resolve(argument, text)
         folder = posixpath.dirname(path)
         whole = (re.escape(folder + "/") if folder else "") + pattern
-        for name in self.names():
-            if re.fullmatch(whole, name.removesuffix(".tmp")):
+        expression = re.compile(whole)
+        for name in self.names(argument):
+            if expression.fullmatch(name.removesuffix(".tmp")):
                 self.resolve(argument, "./" + name)
         self.patterns.append(whole)
         self.made.append(path)
@@ -245,9 +301,11 @@ class Touched:
         for path in self.writes:
             if _folded(path) in read:
                 raise ArgvNotAllowed(_short(path), "the command reads this file and would write it")
-        for pattern in self.patterns:
+        for pattern in dict.fromkeys(self.patterns):
+            self._look(_short(pattern), len(read))
+            plain, blurred = re.compile(pattern), re.compile(_folded(pattern))
             for folded, path in read.items():
-                if re.fullmatch(_folded(pattern), folded) or re.fullmatch(pattern, path):
+                if blurred.fullmatch(folded) or plain.fullmatch(path):
                     raise ArgvNotAllowed(_short(path), "the command reads this file and would write it")
 
     def _reads(self, argument: str, path: str) -> None:

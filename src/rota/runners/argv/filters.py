@@ -17,9 +17,14 @@ from rota.runners.argv.files import Touched
 from rota.runners.argv.formats import DEMUXER_NAMES, DEMUXERS, PROBED, STILL_EXTENSIONS, extension
 from rota.runners.argv.graph import Filter, Graph, Option, emit, parse
 from rota.runners.argv.sniff import check_subtitles, demuxer_of
+from rota.runners.argv.tokens import Cursor, escape, take
 from rota.runners.argv.values import check_value
+from rota.runners.argv.written import written_pattern
 
-Role = Literal["read", "image", "media", "subtitles", "folder", "write", "font", "charset", "commands", "refuse"]
+Role = Literal[
+    "read", "image", "media", "subtitles", "folder", "write", "numbered", "font", "charset", "models", "commands",
+    "refuse",
+]  # fmt: skip
 
 
 def _paragraphs(table: str) -> Mapping[str, frozenset[str]]:
@@ -63,9 +68,9 @@ ROLES: Mapping[str, Mapping[str, Role]] = {
     "xpsnr": {"stats_file": "write"},
     "vmafmotion": {"stats_file": "write"},
     "loudnorm": {"stats_file": "write"},
-    "libvmaf": {"log_path": "write", "model": "refuse", "feature": "refuse"},
+    "libvmaf": {"log_path": "write", "model": "models", "model_path": "read", "feature": "models"},
     "deshake": {"filename": "write"},
-    "signature": {"filename": "write"},
+    "signature": {"filename": "numbered"},
     "paletteuse": {"debug_kdtree": "write"},
     "firequalizer": {"dumpfile": "write"},
     "sendcmd": {"commands": "commands", "filename": "commands"},
@@ -137,7 +142,13 @@ _DEFAULT_FILES: Mapping[str, tuple[str, str]] = {
     "nnedi": ("weights", "nnedi3_weights.bin"),
 }
 
-_FONT = re.compile(r"[\w ,.&'+-]+(?::(?:style|weight|slant|width)=[\w ]+|:(?:bold|italic|oblique|medium|light))*")
+_FONT = re.compile(
+    # showcqt takes `|` for the colon, which would have to be escaped three times.
+    r"[\w ,.&'+-]+(?:[:|](?:style|weight|slant|width)=[\w ]+|[:|](?:bold|italic|oblique|medium|light))*"
+)
+
+_MODEL_KEY = re.compile(r"[A-Za-z]\w*(?:\.\w+)?", re.ASCII)
+_MODEL_VALUE = re.compile(r"[\w.+-]*", re.ASCII)
 
 
 def compile_graph(text: str, *, argument: str, touched: Touched) -> str:
@@ -247,6 +258,31 @@ def _write(where: str, value: str, touched: Touched) -> str | None:
     return "./" + touched.write(where, value)
 
 
+def _numbered(where: str, value: str, touched: Touched) -> str:
+    # One file for each input: `sig%d.xml` becomes sig0.xml and sig1.xml.
+    return "./" + written_pattern(value, argument=where, touched=touched)
+
+
+def _models(where: str, value: str, touched: Touched) -> str:
+    """Models or features of libvmaf: `version=vmaf_v0.6.1:name=a|path=model.json`, with one more level of quotes."""
+    models: list[str] = []
+    for text in value.split("|"):
+        options: list[str] = []
+        cursor = Cursor(text)
+        while cursor.next:
+            key, equals, given = take(cursor, ":").partition("=")
+            cursor.at += 1
+            if not equals or not _MODEL_KEY.fullmatch(key):
+                raise ArgvNotAllowed(where, f"{key[:40]!r} is no option of a model or feature")
+            if key == "path":
+                given = "./" + touched.read(where, given)[0]
+            elif not _MODEL_VALUE.fullmatch(given):
+                raise ArgvNotAllowed(where, f"the value {given[:40]!r} of {key} is not allowed")
+            options.append(f"{key}={escape(given, ':|')}")
+        models.append(":".join(options))
+    return "|".join(models)
+
+
 def _font(where: str, value: str, touched: Touched) -> str:
     if not _FONT.fullmatch(value):
         raise ArgvNotAllowed(where, "a font is a family's name with style or weight; give a file with fontfile")
@@ -287,8 +323,10 @@ _JUDGES: Mapping[Role, Callable[[str, str, Touched], str | None]] = {
     "subtitles": _subtitles,
     "folder": _folder,
     "write": _write,
+    "numbered": _numbered,
     "font": _font,
     "charset": _charset,
+    "models": _models,
     "commands": _commands,
     "refuse": _refuse,
 }

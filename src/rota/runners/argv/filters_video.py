@@ -158,7 +158,8 @@ kirsch delta planes scale
 lagfun decay planes
 latency
 lenscorrection cx cy fc i k1 k2
-libvmaf eof_action feature log_fmt log_path model n_subsample n_threads pool repeatlast shortest ts_sync_mode
+libvmaf enable_transform eof_action feature log_fmt log_path model model_path ms_ssim n_subsample n_threads
+    phone_model pool psnr repeatlast shortest ssim ts_sync_mode
 life death_color f filename life_color mold mold_color r random_fill_ratio random_seed rate ratio rule s seed size
     stitch
 limitdiff elasticity planes reference threshold

@@ -9,7 +9,7 @@ from rota.errors import ArgvNotAllowed
 from rota.runners.argv.files import Touched
 from rota.runners.argv.filters import compile_graph
 from rota.runners.argv.formats import DEMUXER_NAMES, DEMUXERS, PROBED, STILL_EXTENSIONS, extension
-from rota.runners.argv.lists import check_list
+from rota.runners.argv.lists import check_list, is_list
 from rota.runners.argv.playlists import joined_segments
 from rota.runners.argv.sniff import demuxer_of, is_playlist
 
@@ -41,7 +41,7 @@ def pinned_input(
         return [*PROTOCOLS, "-format_whitelist", "lavfi", "-f", "lavfi"], graph
     if name == "-":
         raise ArgvNotAllowed(argument, "there is no standard input")
-    if wanted in {"concat", "ffconcat"}:
+    if wanted in {"concat", "ffconcat"} or (wanted is None and is_list(*touched.resolve(argument, name))):
         path, _ = touched.read(argument, name)
         check_list(argument, path, touched)
         return [*PROTOCOLS, "-format_whitelist", f"concat,image2,{PROBED}", "-f", "concat", "-safe", "0"], "./" + path
@@ -104,7 +104,7 @@ def _images(name: str, *, argument: str, glob: bool, wanted: str | None, touched
     if not glob and not len(_NUMBERED.findall(last)) == last.count("%") == 1:
         raise ArgvNotAllowed(argument, "a numbered name holds one number such as %03d")
     path, _ = touched.resolve(argument, name)
-    for found in matches(path, glob=glob, names=touched.names()):
+    for found in matches(path, glob=glob, names=touched.names(argument)):
         real, entry = touched.read(argument, "./" + found)
         demuxer_of(argument, real, entry)
     kind = "glob" if glob else "sequence"

@@ -77,8 +77,8 @@ keyframes o force_key_frames:
 number o fs frames: vframes aframes dframes q:
 number o qscale: aq muxdelay muxpreload bits_per_raw_sample: top: shortest_buf_duration
 number o max_muxing_queue_size: muxing_queue_data_threshold: fpsmax: copypriorss:
-number o vol apad: strict:
-plain o aspect: profile: level: preset: tune:
+number o vol apad: strict: f_strict
+plain o aspect: profile: level: preset: tune: vb: vprofile: aprofile: vlevel:
 plain o time_base: enc_time_base: fps_mode: rc_override: intra_matrix: inter_matrix:
 plain o chroma_intra_matrix: partitions: deblock: psy-rd: wpredp:
 text o palette:
@@ -174,7 +174,7 @@ RULES: Mapping[str, OptionRule] = _rules()
 
 INFORMATION = words(
     """
-    version buildconf formats muxers demuxers codecs decoders encoders bsfs protocols filters pix_fmts layouts
+    version buildconf formats muxers demuxers codecs decoders encoders bsfs protocols filters pix_fmts layouts hwaccels
     sample_fmts dispositions colors L license
     """
 )

@@ -83,5 +83,8 @@ class _Nothing:
     def text(self, path: str) -> None:
         return None
 
+    def probed(self, path: str) -> None:
+        return None
+
 
 _NOTHING = _Nothing()

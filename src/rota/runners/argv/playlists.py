@@ -2,16 +2,18 @@
 
 No playlist demuxer is ever opened, because a playlist can name other files and addresses in many ways, and demuxers
 have followed them in ways nobody wanted (CVE-2016-1897, CVE-2017-9993, CVE-2026-107697). What such a demuxer does
-with a plain media playlist is to read its segments in order; so the command line names them itself. Anything but a
-plain one (keys, byte ranges, variants, discontinuities) is refused.
+with a plain media playlist is to read its segments in order; so the command line names them itself. A playlist of one
+variant is that variant. What changes what is read (keys, byte ranges, several variants) is refused; no other tag
+matters, because ffmpeg never sees it.
 """
 
 import posixpath
 import re
 
 from rota.errors import ArgvNotAllowed
-from rota.runners.argv.files import Touched
-from rota.runners.argv.sniff import demuxer_of
+from rota.runners.argv.files import Entry, Touched
+from rota.runners.argv.formats import extension
+from rota.runners.argv.sniff import demuxer_of, is_playlist
 
 SEGMENTS_MAX = 500
 """All of them are open at once."""
@@ -20,10 +22,12 @@ NAME_CHARACTERS_MAX = 100_000
 """Linux gives a single argument 128 KiB."""
 
 _HARMLESS = re.compile(
-    r"#EXTM3U|#EXT-X-(?:VERSION|TARGETDURATION|MEDIA-SEQUENCE|DISCONTINUITY-SEQUENCE|START):[\w.,=-]*|#EXTINF:[\d.]+(?:,.*)?"
-    r"|#EXT-X-(?:PLAYLIST-TYPE:(?:VOD|EVENT)|ALLOW-CACHE:(?:YES|NO)|INDEPENDENT-SEGMENTS|ENDLIST|GAP)"
-    r"|#EXT-X-PROGRAM-DATE-TIME:[\w:.+-]+|#EXT-X-KEY:METHOD=NONE|#(?!EXT).*"
+    r"#EXTINF:[\d.]+(?:,.*)?|#EXT-X-KEY:METHOD=NONE|#(?!EXT).*"
+    r"|#EXT(?!INF|-X-(?:KEY|MAP|BYTERANGE|STREAM-INF|MEDIA|DEFINE|SKIP|PART)(?![\w-]))(?!.*(?:URI=|://)).*"
 )
+"""A tag that is not known is none of those that change what is read, and names nothing."""
+
+_VARIANT = "#EXT-X-STREAM-INF:"
 _MAP = re.compile(r'#EXT-X-MAP:URI="([^"]*)"')
 _JOINED = frozenset({"mpegts", "mov", "aac", "mp3", "ac3", "eac3", "webvtt"})
 
@@ -43,6 +47,9 @@ def joined_segments(argument: str, path: str, touched: Touched) -> tuple[list[st
         ArgvNotAllowed: It is no plain media playlist, or a segment is missing or no media of the session.
     """
     text = touched.text(argument, path)
+    if _VARIANT in text:
+        path = _only_variant(argument, text, path, touched)
+        text = touched.text(argument, path)
     segments: list[str] = []
     demuxers: set[str | None] = set()
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
@@ -67,11 +74,29 @@ def joined_segments(argument: str, path: str, touched: Touched) -> tuple[list[st
     return segments, demuxer
 
 
-def _segment(where: str, name: str, folder: str, touched: Touched) -> tuple[str, str | None]:
-    touched.resolve(where, name)
+def _only_variant(argument: str, text: str, path: str, touched: Touched) -> str:
+    names: list[str] = []
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
+        if line.startswith("#") and not line.startswith(_VARIANT) and not _HARMLESS.fullmatch(line):
+            raise ArgvNotAllowed(f"{argument}, line {number} of {path!r}", f"the tag {line[:40]!r} is not allowed")
+        names += [line] if line.strip() and not line.startswith("#") else []
+    if len(names) != 1 or text.count(_VARIANT) != 1:
+        raise ArgvNotAllowed(argument, f"{path!r} names several playlists: give the one that is meant")
+    variant, entry = _local(f"{argument}, in {path!r}", names[0], posixpath.dirname(path), touched)
+    if extension(variant) not in {"m3u8", "m3u"} or not is_playlist(entry):
+        raise ArgvNotAllowed(argument, f"{variant!r} is no playlist")
+    return variant
+
+
+def _local(where: str, name: str, folder: str, touched: Touched) -> tuple[str, Entry | None]:
+    touched.resolve(where, "./" + name if name.startswith("-") else name)
     if "|" in name or name.startswith("/") or ".." in name.split("/"):
-        raise ArgvNotAllowed(where, "a segment's name holds neither '|' nor '..'")
-    path, entry = touched.read(where, "./" + posixpath.join(folder, name))
+        raise ArgvNotAllowed(where, "a name in a playlist holds neither '|' nor '..'")
+    return touched.read(where, "./" + posixpath.join(folder, name))
+
+
+def _segment(where: str, name: str, folder: str, touched: Touched) -> tuple[str, str | None]:
+    path, entry = _local(where, name, folder, touched)
     if "|" in path:
         raise ArgvNotAllowed(where, "a segment's path holds no '|'")
     demuxer = demuxer_of(where, path, entry)

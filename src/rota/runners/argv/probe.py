@@ -18,6 +18,11 @@ _SWITCHES = words("""
     show_library_versions show_versions show_pixel_formats show_private_data private count_frames count_packets
     bitexact find_stream_info analyze_frames sections
     """)
+_OF_THE_PROGRAM = frozenset({
+    "show_program_version", "show_library_versions", "show_versions", "show_pixel_formats", "sections",
+})  # fmt: skip
+"""What needs no input."""
+
 _NEGATED = frozenset({"show_private_data", "private", "find_stream_info", "hide_banner"})
 
 _VALUES: Mapping[str, re.Pattern[str]] = {
@@ -81,6 +86,8 @@ def compile_ffprobe(argv: Sequence[str], touched: Touched) -> list[str]:
             for argument, each in names:
                 touched.resolve(argument, each)
             raise ArgvNotAllowed(names[1][0], "ffprobe reads one input")
+        if _OF_THE_PROGRAM & {option.removeprefix("-") for option in out}:
+            return out
         raise ArgvNotAllowed("the command line", "there is no input")
     pins, path = pinned_input(
         names[0][1], argument=names[0][0], wanted=wanted, pattern_type=pattern_type, touched=touched

@@ -10,6 +10,7 @@ import re
 from rota.errors import ArgvNotAllowed
 from rota.runners.argv.files import Entry, Touched
 from rota.runners.argv.formats import DEMUXER_OF_EXTENSION, SUBTITLES, extension
+from rota.runners.argv.words import words
 
 _BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
@@ -20,6 +21,8 @@ _SCRIPTS = re.compile(
     re.IGNORECASE,
 )
 """Texts that name other files: m3u8, ffconcat, DASH and its like, SVG, IMF, SDP, RealMedia and ASX, VobSub."""
+
+_SCRIPT_EXTENSIONS = words("m3u8 m3u mpd sdp ffconcat svg avs avsi vpy ism isml idx pls asx xspf smil ram")
 
 _DANGER_IN_TEXT = re.compile(r"#EXTM3U|ffconcat|<MPD|^c=IN IP|^v=0|<CompositionPlaylist", re.IGNORECASE | re.MULTILINE)
 """What a probe of a demuxer that opens other files looks for anywhere in a text."""
@@ -61,25 +64,20 @@ def demuxer_of(argument: str, path: str, entry: Entry | None) -> str | None:
     """
     named = DEMUXER_OF_EXTENSION.get(extension(path))
     if entry is None or entry.head is None:
-        if named is None and extension(path) in {
-            "m3u8",
-            "m3u",
-            "mpd",
-            "sdp",
-            "ffconcat",
-            "svg",
-            "avs",
-            "vpy",
-            "ism",
-            "idx",
-        }:
-            raise ArgvNotAllowed(argument, f"{path!r} is named like a playlist or script, which could name other files")
+        _check_name(argument, path)
         return named
     found = by_head(entry.head)
     if found is not None and found.startswith("!"):
         raise ArgvNotAllowed(argument, f"{path!r} is {found[1:]}, which could name other files")
+    if found is None:
+        _check_name(argument, path)
     # Text subtitles and raw streams show little: a name that claims one of them is as good.
     return found or named
+
+
+def _check_name(argument: str, path: str) -> None:
+    if extension(path) in _SCRIPT_EXTENSIONS:
+        raise ArgvNotAllowed(argument, f"{path!r} is named like a playlist or script, which could name other files")
 
 
 def is_playlist(entry: Entry | None) -> bool:
@@ -128,10 +126,14 @@ def check_subtitles(argument: str, path: str, entry: Entry | None, touched: Touc
         raise ArgvNotAllowed(argument, f"{path!r} holds no subtitles")
     if entry is None or entry.head is None:
         return
-    text = touched.text(argument, path)
-    if "\0" in text:
+    text = touched.probed(argument, path)
+    if text.startswith((b"\xff\xfe", b"\xfe\xff")):
+        # UTF-16: no probe that looks for words sees one in it, but nothing is lost by looking.
+        text = text.replace(b"\0", b"")
+    if b"\0" in text:
         raise ArgvNotAllowed(argument, f"{path!r} holds a NUL")
-    if _DANGER_IN_TEXT.search(text):
+    # The words are plain ASCII, so the encoding of the rest does not matter.
+    if _DANGER_IN_TEXT.search(text.decode("latin-1")):
         raise ArgvNotAllowed(argument, f"{path!r} holds words of a playlist, which could name other files")
 
 

@@ -1,7 +1,7 @@
 """The tee muxer: several outputs in one argument, `[f=mp4]a.mp4|[f=mpegts]b.ts`.
 
-Each is judged like an output of its own and written with its format pinned. Quotes and backslashes are refused: they
-could hide a second output or another option, and nothing here needs them.
+Each is judged like an output of its own and written with its format pinned. Quotes and backslashes come off twice, as
+the muxer takes them off: once where the outputs are told apart, once in the options of each.
 """
 
 import re
@@ -9,11 +9,12 @@ import re
 from rota.errors import ArgvNotAllowed
 from rota.runners.argv.files import Touched
 from rota.runners.argv.formats import MUXER_OF_EXTENSION, MUXERS, extension
+from rota.runners.argv.tokens import Cursor, escape, take
 from rota.runners.argv.values import check_value
 from rota.runners.argv.written import written_files, written_pattern
 
-_SLAVE = re.compile(r"(?:\[(?P<options>[^\[\]\\'|]*)\])?(?P<name>[^\[\]\\'|]+)")
-_STREAMS = re.compile(r"[avs\d,]+")
+_KEY = re.compile(r"[ \t]*([A-Za-z0-9_/]+)[ \t]*=", re.ASCII)
+_STREAMS = re.compile(r"[\w:#,-]+", re.ASCII)
 _MANY_FILES = frozenset({"hls", "segment"})
 
 
@@ -31,23 +32,42 @@ def tee_outputs(name: str, *, argument: str, touched: Touched) -> str:
     Raises:
         ArgvNotAllowed: One of them is not allowed.
     """
+    cursor = Cursor(name)
     out: list[str] = []
-    for part in name.split("|"):
-        slave = _SLAVE.fullmatch(part)
-        if not slave:
-            raise ArgvNotAllowed(argument, f"{part[:60]!r} is no output of a tee")
-        options = dict(_option(each, argument, touched) for each in (slave["options"] or "").split(":") if each)
-        wanted = options.pop("f", None) or MUXER_OF_EXTENSION.get(extension(slave["name"]), "")
+    while cursor.next or not out:
+        slave = take(cursor, "|")
+        cursor.at += 1
+        given, output = _parts(slave, argument)
+        options = dict(_option(key, value, argument, touched) for key, value in given)
+        wanted = options.pop("f", None) or MUXER_OF_EXTENSION.get(extension(output), "")
         if wanted in _MANY_FILES:
-            path = written_files(wanted, slave["name"], argument=argument, touched=touched)
+            path = written_files(wanted, output, argument=argument, touched=touched)
         else:
-            path = touched.write(argument, slave["name"])
+            path = touched.write(argument, output)
             wanted = inside_format(wanted, argument)
         if wanted == "segment" and "segment_format" not in options:
             options["segment_format"] = inside_format(MUXER_OF_EXTENSION.get(extension(path), ""), argument)
         pinned = {"f": wanted, **options}
-        out.append("[" + ":".join(f"{key}={value}" for key, value in pinned.items()) + "]./" + path)
+        written = ":".join(f"{key}={escape(value, ':]')}" for key, value in pinned.items())
+        out.append(escape(f"[{written}]./{path}", "|"))
     return "|".join(out)
+
+
+def _parts(slave: str, argument: str) -> tuple[list[tuple[str, str]], str]:
+    """The options and the name of one output."""
+    if not slave.startswith("["):
+        return [], slave
+    cursor = Cursor(slave, 1)
+    found: list[tuple[str, str]] = []
+    while cursor.next != "]":
+        key = _KEY.match(slave, cursor.at)
+        if not key:
+            raise ArgvNotAllowed(argument, f"{slave[:60]!r} is no output of a tee")
+        cursor.at = key.end()
+        found.append((key[1], take(cursor, ":]")))
+        if cursor.next == ":":
+            cursor.at += 1
+    return found, slave[cursor.at + 1 :]
 
 
 def inside_format(wanted: str, argument: str) -> str:
@@ -61,10 +81,7 @@ def inside_format(wanted: str, argument: str) -> str:
     return wanted
 
 
-def _option(text: str, argument: str, touched: Touched) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise ArgvNotAllowed(argument, f"{text[:40]!r} is no option of an output of a tee")
+def _option(key: str, value: str, argument: str, touched: Touched) -> tuple[str, str]:
     if key == "f":
         return key, value if value in _MANY_FILES else inside_format(value, argument)
     if key == "segment_format":
@@ -72,6 +89,8 @@ def _option(text: str, argument: str, touched: Touched) -> tuple[str, str]:
     if key == "hls_segment_filename":
         return key, "./" + written_pattern(value, argument=argument, touched=touched)
     if key == "hls_flags":
+        if "append_list" in value:
+            raise ArgvNotAllowed(argument, "the flag append_list is not allowed in a tee")
         return key, check_value("hls_flags", value, argument=argument)
     if key == "onfail" and value in {"abort", "ignore"}:
         return key, value
@@ -79,4 +98,4 @@ def _option(text: str, argument: str, touched: Touched) -> tuple[str, str]:
         return key, value
     if re.fullmatch(r"bsfs(?:/[avs]\d*)?", key):
         return key, check_value("bsf", value, argument=argument)
-    return key, check_value("muxer_options", text, argument=argument).partition("=")[2]
+    return key, check_value("muxer_options", f"{key}={value}", argument=argument).partition("=")[2]

@@ -9,16 +9,18 @@ from rota.runners.argv.formats import BITSTREAM_FILTERS
 from rota.runners.argv.graph import parse_options
 from rota.runners.argv.tokens import Cursor, escape, take
 
-VALUE_CHARACTERS_MAX = 4096
+VALUE_CHARACTERS_MAX = 64 * 1024
+"""Some thousand times of key frames or segments."""
 
 _NUMBER = r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|\.\d+)(?:[kKMGTmunp]i?)?[bB]?(?:dB)?"
 
 _SHAPES: Mapping[str, re.Pattern[str]] = {
     "number": re.compile(rf"{_NUMBER}(?:[/:]{_NUMBER})?|[A-Za-z_][\w.-]*|INT_MAX"),
-    "time": re.compile(r"[-+]?(?:\d+:)?(?:\d+:)?\d*\.?\d*(?:us|ms|s)?"),
+    "time": re.compile(r"[-+]?(?:\d{1,20}:){0,2}\d{0,20}\.?\d{0,20}(?:us|ms|s)?"),
     "word": re.compile(r"[\w.+-]+"),
     "level": re.compile(r"[a-z0-9+-]+"),
-    "map": re.compile(r"-?\d+(?::[^\x00-\x1f\[\]]*)?\??|\[[^\x00-\x1f\[\]]+\]"),
+    # A file's number may be missing: `v` is `0:v`.
+    "map": re.compile(r"(?=.)-?\d*(?::[^\x00-\x1f\[\]]*|[A-Za-z#][^\x00-\x1f\[\]]*)?\??|\[[^\x00-\x1f\[\]]+\]"),
     "keyframes": re.compile(r"[^\x00-\x08\x0e-\x1f]+"),
     "plain": re.compile(r"[^\x00-\x1f\x7f]*"),
     "text": re.compile(r"[^\x00]*"),
@@ -27,17 +29,16 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
     "stream_groups": re.compile(r"[\w:, =-]*"),
     "strftime": re.compile(r"0|1|true|false"),
     # It is only written into a playlist, where a whole address is common; nothing is opened by it.
-    "prefix": re.compile(r"(?:https?://[\w.-]+(?::\d+)?/)?(?![/~])(?!.*\.\.)[\w./-]*"),
+    "prefix": re.compile(r"(?:https?://[\w.-]+(?::\d+)?/|/)?(?![/~])(?!.*\.\.)[\w./-]*"),
     "target": re.compile(r"(?:(?:pal|ntsc|film)-)?(?:vcd|svcd|dvd|dv|dv50)"),
     # The C library's iconv loads tables by this name.
     "charset": re.compile(r"[A-Za-z0-9][\w.:+-]{0,40}", re.ASCII),
 }
 _REASONS = {
     "hwaccel": "devices are not opened",
-    "prefix": "a prefix of entries is a relative path or an http address",
+    "prefix": "a prefix of entries is a path or an http address",
 }
 
-_FLAGS_REFUSED = ("append_list",)
 _DICTIONARY = re.compile(r"(\w[\w-]*)=([\w.+,-]*)")
 _BITSTREAM_KEY = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 _NUMERIC_OF_OUTPUTS = frozenset((options_numeric.OF_OUTPUTS + options_numeric.OF_BOTH).split())
@@ -57,9 +58,8 @@ def check_value(kind: str, value: str, *, argument: str) -> str:
     Raises:
         ArgvNotAllowed: It has not the shape of its kind.
     """
-    limit = VALUE_CHARACTERS_MAX if kind != "text" else 16 * VALUE_CHARACTERS_MAX
-    if len(value) > limit:
-        raise ArgvNotAllowed(argument, f"its value is longer than {limit} characters")
+    if len(value) > VALUE_CHARACTERS_MAX:
+        raise ArgvNotAllowed(argument, f"its value is longer than {VALUE_CHARACTERS_MAX} characters")
     if kind == "hls_flags":
         return _flags(value, argument)
     if kind == "muxer_options":
@@ -75,9 +75,6 @@ def _flags(value: str, argument: str) -> str:
     words = re.findall(r"[a-z_0-9]+", value)
     if not re.fullmatch(r"[a-z_0-9+-]+", value) or any(not re.fullmatch(r"[a-z_]+", word) for word in words):
         raise ArgvNotAllowed(argument, "flags are words joined by '+'")
-    for word in words:
-        if word in _FLAGS_REFUSED:
-            raise ArgvNotAllowed(argument, f"the flag {word} reads or deletes files that an older playlist names")
     return value
 
 

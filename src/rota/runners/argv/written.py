@@ -12,7 +12,9 @@ from rota.runners.argv.files import Touched, wildcard
 MANY_FILES = frozenset({"hls", "dash", "segment", "stream_segment", "ssegment", "image2"})
 """The muxers that write more than the one file that they are given."""
 
-_CONVERSION = re.compile(r"%(?:0?\d*d|[YmdHMSjyFTs]|v|%)")
+_CONVERSION = re.compile(r"%(?:0?\d*d|[aAbBFHIYjmdMpSsTuwyGV]|v|%)")
+"""Numbers, a variant, and the parts of dates without a slash."""
+
 _DASH_FIELD = re.compile(r"\$(?:RepresentationID|Number|Bandwidth|Time|ext|SubNumber)?(?:%0?\d*d)?\$")
 
 
@@ -66,8 +68,28 @@ def written_pattern(name: str, *, argument: str, touched: Touched) -> str:
         raise ArgvNotAllowed(argument, "numbers and dates stand in the last part of a name only")
     if "%T" in last:
         raise ArgvNotAllowed(argument, "%T makes colons, which are not allowed in names")
-    pieces = re.split(r"%(?:0?\d*d|[YmdHMSjyFTs]|v|%)|\$(?:\w*)(?:%0?\d*d)?\$", last)
+    pieces = re.split(_CONVERSION.pattern + r"|\$(?:\w*)(?:%0?\d*d)?\$", last)
     return touched.write_pattern(argument, name, wildcard(pieces))
+
+
+def check_older_playlist(output: str, *, argument: str, touched: Touched) -> None:
+    """Judge the playlist that `append_list` goes on with: its segments may be deleted.
+
+    Args:
+        output: The playlist's path, resolved.
+        argument: Where the flag stands, for a message.
+        touched: Knows the session's files.
+
+    Raises:
+        ArgvNotAllowed: Its text is not known, or it names something that is not below its folder.
+    """
+    if "%" in output:
+        raise ArgvNotAllowed(argument, "append_list goes with one playlist, without numbers in its name")
+    if touched.files.entry(output) is None:
+        return
+    for line in re.split(r"[\r\n\0]", touched.text(argument, output)):
+        if line and not line.startswith("#"):
+            beside(line, output, argument=f"{argument}, {output!r}", touched=touched)
 
 
 def beside(name: str, output: str, *, argument: str, touched: Touched) -> str:

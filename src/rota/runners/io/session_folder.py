@@ -9,7 +9,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from rota.runners.argv.files import HEAD_BYTES, TEXT_BYTES_MAX, Entry
+from rota.runners.argv.files import HEAD_BYTES, PROBED_BYTES, TEXT_BYTES_MAX, Entry
 
 NAMES_MAX = 100_000
 
@@ -55,6 +55,10 @@ class SessionFolder:
             return raw.decode()
         except UnicodeDecodeError:
             return None
+
+    def probed(self, path: str) -> bytes | None:
+        """The first bytes of a file."""
+        return self._read(self._folder / path, PROBED_BYTES)
 
     @staticmethod
     def _read(path: Path, size: int) -> bytes | None:

@@ -69,6 +69,12 @@ def test_a_numbered_name_is_refused_if_one_of_its_names_leads_away() -> None:
     assert "link that leads outside" in refusal("-i", "in.mp4", "out_%d.png", session=session)
     session = Listing(["in.mp4"], {}, {"ffmpeg2pass-0.log": "/etc/x"})
     assert "link that leads outside" in refusal("-i", "in.mp4", "-pass", "1", "-f", "null", "-", session=session)
+    session = Listing(["in.mp4"], {}, {"sig0.xml": "/etc/x"})
+    graph = "signature=filename=sig%d.xml"
+    assert "link that leads outside" in refusal("-i", "in.mp4", "-vf", graph, "-f", "null", "-", session=session)
+    session = Listing(["in.mp4"], {}, {"x265_analysis.dat.temp": "/etc/x"})
+    given = ("-x265-params", "pass=1:multi-pass-opt-analysis=1")
+    assert "link that leads outside" in refusal("-i", "in.mp4", *given, "o.mkv", session=session)
 
 
 def test_a_compiled_command_says_what_it_touches() -> None:

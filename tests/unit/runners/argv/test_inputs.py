@@ -1,10 +1,13 @@
 """What an input is taken for: by its content first (S69), then by its name."""
 
+from pathlib import Path
+
 import pytest
 
 from rota.errors import ArgvNotAllowed
 from rota.runners.argv import Entry, Listing, compile_argv
 from rota.runners.argv.sniff import by_head, demuxer_of
+from rota.runners.io.session_folder import SessionFolder
 
 
 def compiled(*argv: str, files: list[str], contents: dict[str, str] | None = None) -> list[str]:
@@ -124,7 +127,10 @@ def test_a_local_playlist_is_compiled_away() -> None:
         "#EXT-X-BYTERANGE:1@0",
         "#EXT-X-STREAM-INF:BANDWIDTH=1",
         '#EXT-X-MEDIA:URI="x"',
-        "#EXT-X-DISCONTINUITY",
+        '#EXT-X-SESSION-DATA:URI="x"',
+        "#EXT-X-PREFETCH:http://h/x.ts",
+        "#EXT-X-DEFINE:NAME=a,VALUE=b",
+        "#EXTINF:x",
         '#EXT-X-MAP:URI="/etc/x"',
         "i.m3u8",
         "sub.mp4",
@@ -134,6 +140,50 @@ def test_a_playlist_that_is_not_plain_is_refused(line: str) -> None:
     text = f"#EXTM3U\n#EXTINF:2,\n0.ts\n{line}\n"
     with pytest.raises(ArgvNotAllowed):
         compiled("-i", "h/i.m3u8", files=[*SEGMENTS, "h/sub.mp4"], contents={"h/i.m3u8": text})
+
+
+def test_a_playlist_of_one_variant_is_that_variant() -> None:
+    def judged(master: str, *, variant: str = "#EXTM3U\n#EXTINF:2,\n0.ts\n") -> list[str]:
+        texts = {"i.m3u8": "#EXTM3U\n" + master, "h/v.m3u8": variant}
+        return compiled("-i", "i.m3u8", files=SEGMENTS, contents=texts)
+
+    one = "#EXT-X-STREAM-INF:BANDWIDTH=1\nh/v.m3u8\n"
+    assert "concat:./h/0.ts" in judged("#EXT-X-VERSION:3\n#EXT-X-INDEPENDENT-SEGMENTS\n" + one)
+    tags = "#EXTM3U\n#EXT-X-DISCONTINUITY\n#EXT-X-CUE-OUT:30\n#EXTINF:2,\n0.ts\n"
+    assert "concat:./h/0.ts" in judged(one, variant=tags)
+    for master in (one + one, one + "h/0.ts\n", "#EXT-X-STREAM-INF:BANDWIDTH=1\n", one.replace("h/v", "../h/v"),
+                   one.replace("h/v", "i"), '#EXT-X-MEDIA:TYPE=AUDIO,URI="h/v.m3u8"\n' + one):  # fmt: skip
+        with pytest.raises(ArgvNotAllowed):
+            judged(master)
+    for variant in ("not a list", "#EXTM3U\n#EXTINF:2,\n/etc/passwd\n", "#EXTM3U\n" + one.replace("h/", "")):
+        with pytest.raises(ArgvNotAllowed):
+            judged(one, variant=variant)
+
+
+def test_a_list_that_says_what_it_is_needs_no_format_and_may_stand_in_a_list() -> None:
+    head = "ffconcat version 1.0\n"
+    texts = {"a.ffconcat": head + "file l/b.txt\nfile a.mp4\n", "l/b.txt": head + "file c.mp4\n"}
+    argv = compiled("-i", "a.ffconcat", files=["a.mp4", "l/c.mp4"], contents=texts)
+    assert pinned(argv) == "concat"
+    assert compiled("-f", "concat", "-i", "a.ffconcat", files=["a.mp4", "l/c.mp4"], contents=texts) == argv
+    for changed in ({"l/b.txt": head + "file ../c.mp4\n"}, {"l/b.txt": head + "file b.txt\n"}, {"l/b.txt": head}):
+        with pytest.raises(ArgvNotAllowed):
+            compiled("-i", "a.ffconcat", files=["a.mp4", "l/c.mp4"], contents=texts | changed)
+    # A list called a film, a blank before its first word, a script by its name alone.
+    for name, text in (
+        ("a.mp4", head + "file b.mp4\n"),
+        ("a.txt", " " + head + "file b.mp4\n"),
+        ("a.avs", "Version()"),
+    ):
+        with pytest.raises(ArgvNotAllowed):
+            compiled("-i", name, files=["b.mp4"], contents={name: text})
+
+
+@pytest.mark.parametrize("path", ["d?x/l.txt", "d#x/l.txt", "d%d/l.txt"])
+def test_a_list_is_not_where_its_names_would_be_joined_otherwise(path: str) -> None:
+    beside = path.replace("l.txt", "a.png")
+    with pytest.raises(ArgvNotAllowed, match=r"holds"):
+        compiled("-f", "concat", "-i", path, files=[beside], contents={path: "file a.png\n"})
 
 
 @pytest.mark.parametrize(
@@ -155,6 +205,8 @@ def test_a_playlist_that_is_not_plain_is_refused(line: str) -> None:
         ("file away", False),
         ("FILE a.mp4", False),
         ("file in%d.png", False),
+        ("file #a.mp4", False),
+        ("file -a.mp4", False),
         ("file 'a.mp4", True),
         ("file a.mp4\x00", False),
     ],
@@ -203,3 +255,32 @@ def test_a_character_set_is_a_name(option: list[str]) -> None:
 def test_a_numbered_name_holds_one_number() -> None:
     with pytest.raises(ArgvNotAllowed, match="one number"):
         compiled("-i", "%d_%d.png", files=["1_1.png"])
+
+
+@pytest.mark.parametrize(
+    ("raw", "right"),
+    [
+        ("1\n00:00:00,500 --> 00:00:02,000\nGrüße\n".encode("cp1252"), True),
+        ("\ufeff1\n00:00:00,500 --> 00:00:02,000\nGrüße\n".encode("utf-16-le"), True),
+        (b"1\n00:00:00,500 --> 00:00:02,000\n" + b"line\n" * 300_000, True),
+        (b"1\n00:00:00,500 --> 00:00:02,000\n" + b"line\n" * 20_000 + b"<MPD x\n\xfc", False),
+        ("\ufeff1\n00:00:00,500 --> 00:00:02,000\nffconcat\n".encode("utf-16-le"), False),
+        (b"1\n00:00:00,500 --> 00:00:02,000\na\0b\n", False),
+    ],
+)
+def test_subtitles_are_of_any_encoding_and_length(raw: bytes, right: bool, tmp_path: Path) -> None:
+    """What they may not hold is plain ASCII in each of them, and no probe looks further than its buffer goes."""
+    (tmp_path / "s.srt").write_bytes(raw)
+    argv = ["-f", "lavfi", "-i", "color", "-vf", "subtitles=s.srt:charenc=CP1252", "o.mp4"]
+    if right:
+        assert compile_argv("ffmpeg", argv, SessionFolder(tmp_path)).reads == ("s.srt",)
+    else:
+        with pytest.raises(ArgvNotAllowed):
+            compile_argv("ffmpeg", argv, SessionFolder(tmp_path))
+
+
+def test_long_subtitles_are_not_looked_through_again_and_again(tmp_path: Path) -> None:
+    (tmp_path / "s.srt").write_bytes(b"1\n00:00:00,500 --> 00:00:02,000\n" + b"line\n" * 300_000)
+    argv = ["-f", "lavfi", "-i", "color", "-vf", ",".join(["subtitles=s.srt"] * 100), "o.mp4"]
+    with pytest.raises(ArgvNotAllowed, match="texts that are named"):
+        compile_argv("ffmpeg", argv, SessionFolder(tmp_path))

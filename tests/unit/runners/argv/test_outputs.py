@@ -3,12 +3,13 @@
 import pytest
 
 from rota.errors import ArgvNotAllowed
-from rota.runners.argv import Listing, compile_argv
+from rota.runners.argv import Listing, compile_argv, files
+from rota.runners.argv.codecs import ENCODER_OF_CODEC, ENCODERS
 from rota.runners.argv.filters import _ALIASES, _PLACES, OPTIONS, ROLES
 from rota.runners.argv.options import REFUSED, RULES
 
 SESSION = Listing(
-    ["in.mp4", "q.txt"],
+    ["in.mp4", "q.txt", "old.m3u8"],
     {"ok.info": "key\nq.txt\n", "cmd.txt": "# note\n0.5 [enter] volume volume 0.5, volume eval once;\n1-2 eq gamma 2;"},
 )
 
@@ -50,7 +51,8 @@ def test_outputs_that_are_not_allowed() -> None:
     assert "last part" in refused("%d/o.png")
     assert "not below the output's folder" in refused("-hls_fmp4_init_filename", "../i.mp4", "h/o.m3u8")
     assert "not allowed inside" in refused("-f", "segment", "-segment_format", "hls", "o_%d.ts")
-    assert "append_list" in refused("-hls_flags", "+append_list", "o.m3u8")
+    assert "no UTF-8 text" in refused("-hls_flags", "+append_list", "old.m3u8")
+    assert "append_list" in refused("-hls_flags", "append_list", "o_%v.m3u8")
     assert "stream_groups" in refused("-var_stream_map", "v:0,name:../../x", "v%v/o.m3u8")
     assert "option of a muxer" in refused(
         "-segment_format_options", "protocol_whitelist=http", "-f", "segment", "o_%d.ts"
@@ -70,12 +72,49 @@ def test_a_tee_writes_each_of_its_outputs_in_the_session() -> None:
     assert "append_list" in refused("-f", "tee", "[f=hls:hls_flags=append_list]a.m3u8")
     for name in ("[f=segment:segment_time=2]../s_%d.ts", "[f=segment]s_%d", "[f=hls:hls_segment_filename=/x.ts]a.m3u8"):
         refused("-f", "tee", name)
-    for name in ("a.mp4|/b.mp4", "[f=dash]a", "[f=mp4:use_fifo=1]a", "[f=mp4]a\\|b", "[f=mp4'", "[f=tee]a"):
+    for name in ("a.mp4|/b.mp4", "[f=dash]a", "[f=mp4:use_fifo=1]a", "[f=mp4]a\\\\|b", "[f=mp4'", "[f=tee]a"):
         refused("-f", "tee", name)
+    for name in ("", "|", "a.mp4||b.mp4", "[", "[]", "[f", "[f=mp4", "[f=mp4]", "[f=mp4]'/b'", "[f='mp4:use_fifo'=1]a"):
+        refused("-f", "tee", name)
+    # Quotes and backslashes come off twice, and are written so that they do.
+    assert compiled("-f", "tee", "[select=\\'v:0,a\\':f=mp4]it\\'s.mp4|'a|b.mkv'")[-1] == (
+        "[f=mp4:select=v\\\\:0,a]./it\\'s.mp4|[f=matroska]./a\\|b.mkv"
+    )
+    again = compiled("-f", "tee", compiled("-f", "tee", "[select=\\'v:0,a\\':f=mp4]it\\'s.mp4")[-1])
+    assert again[-1] == "[f=mp4:select=v\\\\:0,a]./it\\'s.mp4"
 
 
 def test_key_info_names_a_key_of_the_session() -> None:
     assert "./ok.info" in compiled("-hls_key_info_file", "ok.info", "o.m3u8")
+
+
+@pytest.mark.parametrize("between", ["\f", "\v", "\x1c", "\x85", "\u2028", "\r", "\0"])
+def test_a_line_of_key_info_ends_where_ffmpeg_ends_it(between: str) -> None:
+    """What ends a line for one reader only would make another line the file of the key."""
+    for text in (f"u{between}q.txt\n/etc/shadow\n", f"u{between}/etc/shadow\nq.txt\n"):
+        session = Listing(["in.mp4", "q.txt"], {"key.info": text})
+        argv = ["-i", "in.mp4", "-hls_key_info_file", "key.info", "o.m3u8"]
+        if between in "\r\0" or "q.txt\n/etc" in text:
+            with pytest.raises(ArgvNotAllowed):
+                compile_argv("ffmpeg", argv, session)
+        else:
+            assert "q.txt" in compile_argv("ffmpeg", argv, session).reads
+
+
+def test_an_older_playlist_is_gone_on_with_if_it_names_what_is_beside_it() -> None:
+    def judged(text: str) -> bool:
+        session = Listing(["in.mp4"], {"h/o.m3u8": "#EXTM3U\n#EXTINF:2,\n" + text}, {"h/away": "/etc"})
+        try:
+            compile_argv("ffmpeg", ["-i", "in.mp4", "-hls_flags", "+append_list", "h/o.m3u8"], session)
+        except ArgvNotAllowed:
+            return False
+        return True
+
+    assert judged("s0.ts\n#EXTINF:2,\ns1.ts\n")
+    assert judged("a/s0.ts\r\n")
+    for text in ("../x.ts", "/etc/x.ts", "away/x.ts", "s0.ts\r../x.ts", "s0.ts\0/x.ts", "http://h/x.ts"):
+        assert not judged(text + "\n"), text
+    assert "append_list" in " ".join(compiled("-hls_flags", "append_list", "new.m3u8"))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +125,18 @@ def test_key_info_names_a_key_of_the_session() -> None:
         ("-x264-params", "qpfile=q.txt", True),
         ("-x264-params", "qpfile=gone.txt", False),
         ("-x264-params", "opencl-clbin=x", False),
+        # For x264 a `cqm` that is no word of its own is a file.
+        ("-x264-params", "cqm=jvt", True),
+        ("-x264-params", "cqm=q.txt", True),
+        ("-x264-params", "cqm=/etc/passwd", False),
+        ("-x264-params", "cqm=../jvt", False),
+        ("-x264-params", "no-cqm", False),
+        ("-x264-params", "transfer=bt709:fullrange=off:log-level=error", True),
+        ("-x264-params", "zones=0,100,crf=20,no-psy/101,200,q=30", True),
+        ("-x264-params", "zones=0,100,stats=/tmp/x", False),
+        ("-x264-params", "zones=0,100,cqm=/tmp/x", False),
+        ("-x264-params", "zones=0", False),
+        ("-x265-params", "zones=0,50,b=1.5", True),
         ("-x264-params", "stats='/tmp/x'", False),
         ("-x264-params", "st\\ats=/tmp/x", False),
         ("-x264opts", "dump_yuv=/tmp/x", False),
@@ -121,6 +172,12 @@ def test_parameters_of_encoders(option: str, value: str, right: bool) -> None:
         ("drawtext=/text=q.txt", False),
         ("frei0r=x", False),
         ("libvmaf=model=path=x", False),
+        ("libvmaf=model='version=vmaf_v0.6.1\\:name=a|path=q.txt'", True),
+        ("libvmaf=model='version=a|pa\\\\\\th=/etc/passwd'", False),
+        ("libvmaf=model='version=a|path=../q.txt'", False),
+        ("libvmaf=model='version=/etc/x'", False),
+        ("libvmaf=model=version", False),
+        ("libvmaf=feature='name=psnr|name=float_ssim'", True),
         ("libplacebo", False),
         ("dnn_detect", False),
         ("subtitles@a=q.txt:q.txt:q.txt:1:2:3:4:5:6", False),
@@ -281,6 +338,21 @@ def test_bitstream_filters_are_read_as_ffmpeg_reads_them(given: str, written: st
         assert out[out.index("-bsf:v") + 1] == written
 
 
+def test_a_codec_s_name_stands_for_the_encoder_that_opens_no_device() -> None:
+    out = compiled("-c:v", "h264", "-acodec", "mp3", "o.mkv")
+    assert (out[out.index("-c:v") + 1], out[out.index("-acodec") + 1]) == ("libx264", "libmp3lame")
+    assert set(ENCODER_OF_CODEC.values()) <= ENCODERS
+    assert list(compile_argv("ffmpeg", ["-c:v", "h264", "-i", "in.mp4", "o.mkv"], SESSION).argv[:3]) == [
+        "-nostdin", "-c:v", "h264",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["0", "-0:s", "v", ":a", "0:a:m:language:eng?", "#0x100", "i:0x100", "[v]", "-1"])
+def test_a_map_may_leave_out_the_number_of_the_file(value: str) -> None:
+    assert compiled("-map", value, "o.mkv")[-7:-5] == ["-map", value]
+    assert "no map" in refused("-map", "[" + value + "]]", "o.mkv")
+
+
 def test_a_target_says_the_format_and_a_playlist_may_say_where_it_will_lie() -> None:
     assert compiled("-target", "pal-dvd", "o.bin")[-5:] == ["-protocol_whitelist", "file,pipe", "-f", "dvd", "./o.bin"]
     assert compiled("-target", "film-dv50", "o")[-2] == "dv"
@@ -320,6 +392,19 @@ def test_nothing_else_may_be_asked(argv: list[str]) -> None:
         compile_argv("ffmpeg", argv, SESSION)
 
 
+def test_patterns_are_held_against_so_many_names_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LOOKS_MAX", 1000)
+    session = Listing(["in.mp4", *(f"{index}.png" for index in range(100))])
+    for argv in (
+        [item for index in range(10) for item in ("-passlogfile", f"p{index}")],
+        ["-vf", ",".join(f"signature=filename=s{index}_%d" for index in range(10))],
+        ["-passlogfile", "p", "o.mp4"] * 4 + ["-f", "tee", "|".join(f"[f=hls]{index}.m3u8" for index in range(6))],
+    ):
+        with pytest.raises(ArgvNotAllowed, match="too many patterns"):
+            compile_argv("ffmpeg", ["-i", "in.mp4", *argv, "o.mp4"], session)
+    assert compile_argv("ffmpeg", ["-i", "in.mp4", "-passlogfile", "p", "o_%d.mp4"], session)
+
+
 def test_what_costs_too_much_to_judge_or_to_start_is_refused() -> None:
     many = Listing(
         [f"{index}.mp4" for index in range(9000)], {"l.txt": "\n".join(f"file {n}.mp4" for n in range(9000))}
@@ -332,6 +417,8 @@ def test_what_costs_too_much_to_judge_or_to_start_is_refused() -> None:
     assert "longer than 1,048,576" in refused(*["-metadata", "a=" + "x" * 60_000] * 18, "o.mp4")
     assert "an argument has more than 131,071 bytes" in refused("-x264-params", "keyint=60:" * 14_000, "o.mp4")
     assert "arguments" in refused(*["-y"] * 5000, "o.mp4")
+    # Digits without end, in a value whose shape could be read in many ways.
+    assert "is no time" in refused("-t", "1" * 60_000 + "x", "o.mp4")
     # A pattern of many pieces beside a long name: without going back this ends at once.
     session = Listing(["in.mp4", "a" * 250])
     assert compile_argv("ffmpeg", ["-i", "in.mp4", "%da" * 80 + "b.png"], session)
