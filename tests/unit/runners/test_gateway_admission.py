@@ -52,7 +52,7 @@ def test_a_refusal_is_told_with_its_reason_and_wait() -> None:
     said = desk(events.Refused(1, 4401, "the runner's clock is 300 s ahead", retry_after_s=6.4, tells_time=True))
     assert closes(said) == [4401]
     (bye,) = messages_of(said)
-    assert (bye.retry_after_sec, bye.server_time) == (6, "2027-01-15T08:00:00.000Z")
+    assert (bye.retry_after_sec, bye.server_time) == (7, "2027-01-15T08:00:00.000Z")
 
 
 def test_the_newest_connection_wins() -> None:
