@@ -60,7 +60,12 @@ class Hellos:
         # Before their jobs are moved here: the replica that one left hears of both in this order.
         orders = await self._store.announce([(one.identity.runner_id, None) for one in good], instance=self._instance)
         order_of = {one.connection: order for one, order in zip(good, orders, strict=True)}
-        return [replace(one, order=order_of[one.connection]) if one.connection in order_of else one for one in answers]
+        return [
+            replace(one, order=order_of[one.connection])
+            if isinstance(one, events.Verified) and one.connection in order_of
+            else one
+            for one in answers
+        ]
 
     async def _identify(self, asked: Sequence[events.Authenticate]) -> list[Answer]:
         ids = {one.hello.auth.device_id for one in asked if isinstance(one.hello.auth, DeviceAuth)}
