@@ -160,6 +160,24 @@ async def test_what_a_killed_runner_left_is_removed_by_the_next_which_resumes_no
         assert not list(scratch.iterdir())
 
 
+async def test_a_second_runner_with_the_same_key_does_not_begin(folder: Path) -> None:
+    """Each would end the other's connections and sessions for ever."""
+    async with stand_in() as gateway:
+        await paired(folder, gateway)
+        with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway)) as program:
+            connection = await welcomed(gateway)
+            refused = error_of(await rota(folder, gateway, "runner", "run"))
+            assert "used by another runner" in refused and "ROTA_RUNNER_SLOTS" in refused
+            program.signal(signal.SIGKILL)
+            await connection.ended()
+            await asyncio.to_thread(program.status)
+        with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway)) as program:
+            await welcomed(gateway)
+            program.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(program.status) == 0
+        nothing_runs(folder)
+
+
 async def test_the_first_ctrl_c_lets_a_session_end(folder: Path) -> None:
     async with stand_in() as gateway:
         await paired(folder, gateway)

@@ -9,9 +9,8 @@ Spec: runners, "Connection handshake and authentication".
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
-
-import msgspec
 
 from rota.runners import gateway_events as events
 from rota.runners.handshake import Refusal
@@ -50,12 +49,15 @@ class Hellos:
         Raises: DatabaseAway.
         """
         answers = await self._identify(asked)
-        ids = [answer.identity.runner_id for answer in answers if isinstance(answer, events.Verified)]
-        if ids:
-            # Before their jobs are moved here: the replica that one left hears of both in this order.
-            words = [msgspec.json.encode([runner_id, self._instance]).decode() for runner_id in ids]
-            await self._store.tell_gateways([f"connected:{word}" for word in words])
-        return answers
+        good = [answer for answer in answers if isinstance(answer, events.Verified)]
+        if not good:
+            return answers
+        # Before their jobs are moved here: the replica that one left hears of both in this order.
+        orders = await self._store.announce([(one.identity.runner_id, None) for one in good], instance=self._instance)
+        order_of = {one.connection: order for one, order in zip(good, orders, strict=True)}
+        return [
+            replace(one, order=order_of[one.connection]) if isinstance(one, events.Verified) else one for one in answers
+        ]
 
     async def _identify(self, asked: Sequence[events.Authenticate]) -> list[Answer]:
         ids = {one.hello.auth.device_id for one in asked if isinstance(one.hello.auth, DeviceAuth)}

@@ -42,8 +42,9 @@ class Tables:
         self.used |= nonces
         return fresh
 
-    async def tell_gateways(self, words: list[str]) -> None:
-        self.asked.append(f"told {len(words)}")
+    async def announce(self, runners: list[tuple[str, None]], *, instance: str) -> list[int]:
+        self.asked.append(f"told {len(runners)} of {instance}")
+        return [100 + place for place in range(len(runners))]
 
 
 def public(key: bytes) -> bytes:
@@ -90,9 +91,10 @@ async def test_each_of_many_has_its_own_answer_and_all_cost_four_statements() ->
     assert {one.connection: one.identity.runner_id for one in answers if isinstance(one, events.Verified)} == {
         1: "good", 5: "rotated", 8: "pool:w", 9: "good",
     }  # fmt: skip
+    assert [one.order for one in answers if isinstance(one, events.Verified)] == [100, 101, 102, 103]
     assert all(one.code == 4401 for one in answers if isinstance(one, events.Refused))
     assert [one.connection for one in answers if isinstance(one, events.Refused) and one.tells_time] == [7]
-    assert tables.asked == ["find", "credentials", "nonces", "told 4"]
+    assert tables.asked == ["find", "credentials", "nonces", "told 4 of gateway-0"]
     assert ("good", batch[1].hello.auth.nonce) not in tables.used, "a bad signature uses nothing up"
     (again,) = await hellos.check([copy_of(copied, 12)])
     assert isinstance(again, events.Refused) and "used before" in again.reason
@@ -104,7 +106,7 @@ async def test_a_crowd_of_the_pool_alone_asks_for_no_devices() -> None:
     workers = [asked(number, messages.PoolAuth(credential="secret", worker_name=f"w{number}")) for number in range(40)]
     answers = await hellos.check(workers)
     assert all(isinstance(answer, events.Verified) for answer in answers)
-    assert tables.asked == ["credentials", "told 40"]
+    assert tables.asked == ["credentials", "told 40 of gateway-0"]
 
 
 def copy_of(one: events.Authenticate, connection: int) -> events.Authenticate:
