@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from rota.cli.main import app
 from rota.errors import MediaError, RotaError
 from rota.io.ffmpeg import find_tools
+from rota.runners.io import running as running_of_runners
 from tests.integration.programs import ROTA, nothing_runs, running
 from tests.integration.stand_in_gateway import Connection, StandIn, stand_in
 from tests.postgres_servers import unavailable
@@ -191,3 +192,5 @@ async def test_the_first_ctrl_c_lets_a_session_end(folder: Path) -> None:
             await connection.expect("bye")
             assert await asyncio.to_thread(program.status) == 0
             assert "session begins" in program.err
+            assert running_of_runners.PATIENT in program.err
+            assert running_of_runners.AT_ONCE not in program.err

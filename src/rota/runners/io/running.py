@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 from rota.errors import SettingsError
 from rota.io.memory import memory_bytes
 from rota.io.scratch import Scratch
 from rota.runners.agent import Agent
+from rota.runners.agent_events import Tell
 from rota.runners.dial import Gateway, is_here, parse_gateway
 from rota.runners.io import proof
 from rota.runners.io.agent_client import Runner, Shown
@@ -30,8 +31,13 @@ from rota.runners.io.trust import trusted
 from rota.runners.messages import Assign
 from rota.settings import Settings
 
+Made = TypeVar("Made")
+
 SESSIONS: Final = "runner-"
 """How the names of runners' folders of sessions begin."""
+
+PATIENT: Final = "No new jobs are taken. What runs goes on until it is closed; Ctrl-C again ends it at once."
+AT_ONCE: Final = "No new jobs are taken, and what runs ends at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +130,7 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown
 
     Returns: the exit status.
     """
-    ring = RingLog(state_folder(settings) / "log")
+    ring = await _usable(lambda: RingLog(state_folder(settings) / "log"), "runner_state", state_folder(settings))
     tls = trusted(settings.runner_ca)
     develops, gateway = settings.runner_tls == "development", is_who.gateway.host
     transfers = Transfers(TransferSettings(tls=tls, plain=develops, near=develops or is_here(gateway), gateway=gateway))
@@ -141,7 +147,7 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown
         return MediaSession(files, tools, bounds, transfers)
 
     scratch = Scratch(scratch_folder(settings), prefix=SESSIONS, left=lambda path: ring.write("folder left", path=path))
-    folder = await asyncio.to_thread(scratch.open)
+    await _usable(scratch.open, "runner_scratch", scratch_folder(settings))
     runner = Runner(
         agent=Agent(ability.capabilities, Random()),  # noqa: S311 - jitter, and ids for logs
         gateway=is_who.gateway,
@@ -150,11 +156,11 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown
         capabilities=ability.capabilities,
         scratch=scratch,
         make_media=make_media,
-        room=Room(folder, settings.runner_floor_mib * MIB, settings.runner_quota_mib * MIB),
+        room=Room(settings.runner_floor_mib * MIB, settings.runner_quota_mib * MIB),
         ring=ring,
         shown=shown,
     )
-    _on_signals(runner.drain)
+    _on_signals(runner.drain, shown)
     try:
         return await runner.run()
     finally:
@@ -164,18 +170,26 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown
         ring.close()
 
 
+async def _usable(make: Callable[[], Made], setting: str, folder: Path) -> Made:
+    try:
+        return await asyncio.to_thread(make)
+    except OSError as error:
+        raise SettingsError(f"{setting}: {folder} cannot be used: {error.strerror}. Name another folder.") from None
+
+
 def _memory_bytes_of_one(settings: Settings) -> int:
     if settings.runner_memory_mib is not None:
         return settings.runner_memory_mib * MIB
     return int(memory_bytes() * MEMORY_SHARE) // settings.runner_slots
 
 
-def _on_signals(drain: Callable[..., None]) -> None:
+def _on_signals(drain: Callable[..., None], shown: Shown) -> None:
     asked: list[int] = []
 
     def stop(number: int) -> None:
         patient = number == signal.SIGINT and not asked
         asked.append(number)
+        shown.saw(Tell("draining", PATIENT if patient else AT_ONCE))
         drain("stopped here", deadline_s=None if patient else 0.0)
 
     loop = asyncio.get_running_loop()

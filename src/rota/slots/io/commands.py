@@ -141,7 +141,7 @@ class Commands:
         try:
             folder = self._scratch.take()
         except OSError as error:
-            words = f"No scratch folder can be made: {error.strerror}. Free some disk."
+            words = f"No scratch folder can be made: {error.strerror} ({error.filename})."
             self._ended(job_id, refused(words, retryable=True))
             return
         try:
