@@ -185,11 +185,13 @@ class KindShare:
         services: that its jobs use.
         pool: these, and all services that draw from the same slots anywhere.
         share: so many jobs of kinds that draw from them may be here at once; 0: nothing that is connected offers them.
+        slots: of all clients together, for the service that has the fewest; 0: not known.
     """
 
     services: tuple[str, ...]
     pool: tuple[str, ...] = ()
     share: int = 0
+    slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +224,14 @@ class Standing:
         kinds: what it may have for each kind that needs slots.
         calls: those of its calls that were made for jobs, the oldest first, at most CALLS_TOLD.
         parked: how many of its calls wait, by service and priority.
+        times: how long commands take, from and to, in seconds, by service: of those that kinds need and that ran here.
     """
 
     connected: int = 0
     kinds: Mapping[str, KindShare] = field(default_factory=dict)
     calls: tuple[CallInLine, ...] = ()
     parked: tuple[tuple[str, int, int], ...] = ()
+    times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 class Run(Protocol):

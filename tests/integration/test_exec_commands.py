@@ -170,6 +170,31 @@ async def test_a_tree_that_takes_too_much_memory_is_ended(tmp_path: Path) -> Non
         assert "the service allows 157,286,400" in receipt.error
 
 
+FAMILY = """
+import os, time
+for _ in range(4):
+    if not os.fork():
+        print(os.getpid(), flush=True)
+        held = os.urandom(1 << 20) * 60
+        time.sleep(1000)
+time.sleep(1000)
+"""
+
+
+async def test_a_tree_whose_processes_are_each_below_the_ceiling_is_ended_where_their_sum_is_not(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "family.py"
+    script.write_text(FAMILY)
+    config = f'[services.family]\ncommand = ["{sys.executable}", "-I", "-S", "{script}"]\nmemory_max = "150 MiB"\n'
+    async with bench(tmp_path / "scratch", config) as b:
+        receipt = await b.run("family")
+    assert (receipt.ended_by, receipt.retryable) == (EndedBy.MEMORY, False), receipt
+    assert receipt.peak_memory_bytes > 150 * 1024**2
+    assert receipt.stdout_prefix is not None
+    assert [gone(int(pid)) for pid in receipt.stdout_prefix.split()] == [True] * 4
+
+
 GREEDY = """
 import mmap, resource, sys
 touched, aside, end = (int(word) for word in sys.argv[1:])

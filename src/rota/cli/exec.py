@@ -239,13 +239,13 @@ async def _show_place(run: Run) -> None:
 
 
 def describe_place(place: Place) -> str:
-    """A place in line, in words: `number 3 in line, 2 run now; its turn comes in 1 to 3 min`."""
+    """A place in line, in words: `number 3 in line, 2 run now; perhaps 40 s to 3 min`."""
     words = f"number {place.ahead + 1} in line"
     if place.running:
         words += f", {place.running} run{'s' if place.running == 1 else ''} now"
-    if place.eta_low_s is not None and place.eta_high_s is not None:
-        words += f"; perhaps {terminal.duration(place.eta_low_s)} to {terminal.duration(place.eta_high_s)}"
-    return words
+    if place.eta_low_s is None or place.eta_high_s is None:
+        return f"{words}; nobody knows yet for how long"
+    return f"{words}; perhaps {terminal.span(place.eta_low_s, place.eta_high_s)}"
 
 
 def _line(text: str) -> None:
