@@ -341,15 +341,15 @@ class SlotClient:
         call, pipes = run.call, self._pipes[self._bind_host(link)]
         try:
             source = None if call.stdin is None else pipes.source(chunks_of(call.stdin, moved=call.moved))
-            sink = pipes.sink()
+            sink = pipes.sink() if call.output else None
         except PipeError as error:
             run.fail(NoSlot(str(error), after_s=CROWDED_WAIT_S))
             self._tell(demands.Unsendable(run.job_id, str(error)))
             return
         run.place(source, sink)
         seen_at = self._options.pipe_host or link.local_host
-        stdin = None if source is None else source.url(seen_at)
-        work = structs.replace(run.work, stdin=stdin, stdout=sink.url(seen_at))
+        stdin, stdout = (None if pipe is None else pipe.url(seen_at) for pipe in (source, sink))
+        work = structs.replace(run.work, stdin=stdin, stdout=stdout)
         try:
             frame = encode(Job(run.job_id, work), frame_bytes_max=link.frame_bytes_max)
         except ProtocolError as error:
