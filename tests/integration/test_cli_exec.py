@@ -9,6 +9,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,16 +20,27 @@ from rota.queue.io.store import Store
 from rota.queue.job import NewJob
 from rota.queue.server import Server
 from rota.queue.standing import ServerFacts
-from tests.integration.exec_stand_in import StandIn, cat, fail, hang, say
+from rota.slots.messages import Receipt
+from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang, say
 from tests.integration.programs import ROTA, clean_environment
 from tests.integration.real_exec_server import real_exec_server
 
 WAIT_S = 60.0
 
 
+async def flood(streams: Streams, _args: Any) -> Receipt | None:
+    async def lines() -> AsyncIterator[bytes]:
+        while True:
+            yield b"y\n" * 1000
+
+    assert streams.job.job.stdout is not None
+    await streams.session.put(streams.job.job.stdout, data=lines())
+    return None
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[StandIn]:
-    async with StandIn({"cat": cat, "say": say, "fail": fail, "hang": hang}) as made:
+    async with StandIn({"cat": cat, "say": say, "fail": fail, "hang": hang, "flood": flood}) as made:
         yield made
 
 
@@ -77,13 +89,14 @@ async def test_the_commands_status_is_the_status_and_no_file_appears_i9(server: 
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_ctrl_c_cancels_the_command(server: StandIn) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_ctrl_c_cancels_the_command(server: StandIn, number: signal.Signals) -> None:
     process = await start(server, "exec", "hang")
     await server.until(lambda: server.running)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     async with asyncio.timeout(WAIT_S):
         await process.communicate()
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     await server.until(lambda: not server.running)
 
 
@@ -174,6 +187,8 @@ async def shell(server: StandIn, script: str) -> tuple[int | None, bytes, str]:
         ("$rota exec say x >&-", 0, b""),
         ("$rota exec fail 2>&-", 3, b"{"),
         ("$rota exec fail 2>/dev/full", 3, b"{"),
+        ("$rota exec fail >/dev/full", 3, b""),
+        ("$rota exec fail | true; exit ${PIPESTATUS[0]}", 3, b""),
         ("$rota --version <&- >&- 2>&-", 0, b""),
     ],
 )
@@ -182,6 +197,13 @@ async def test_a_stream_that_is_closed_or_full_changes_no_status(
 ) -> None:
     found, written, err = await shell(server, script)
     assert (found, written) == (status, out), err
+
+
+@pytest.mark.parametrize("script", ["$rota exec flood | head -n 1", "$rota exec flood -o >(head -n 1)"])
+async def test_a_reader_who_has_enough_ends_the_command_as_sigpipe_ends_a_filter(server: StandIn, script: str) -> None:
+    status, out, err = await shell(server, f"{script}; status=${{PIPESTATUS[0]}}; wait; exit $status")
+    assert (status, out, err) == (141, b"y\n", "")
+    await server.until(lambda: not server.running)
 
 
 async def test_an_output_that_does_not_fit_makes_a_status(server: StandIn) -> None:

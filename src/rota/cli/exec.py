@@ -23,7 +23,10 @@ from rota.slots.io.from_settings import client_of
 
 NO_SLOT_STATUS: Final = 75
 """Try again later (EX_TEMPFAIL of sysexits.h)."""
-INTERRUPTED: Final = 130
+BY_SIGNAL: Final = 128
+"""What shells add to the number of the signal that ended a command."""
+READER_LEFT: Final = BY_SIGNAL + 13
+"""As SIGPIPE ends a filter whose reader has enough (`| head`)."""
 LOOK_S: Final = 1.0
 """How often the place in line is asked for, and only where somebody sees it."""
 READ_BYTES: Final = 256 * 1024
@@ -126,45 +129,60 @@ async def _piped() -> AsyncIterator[bytes]:
         transport.close()
 
 
+class _Stop:
+    """Whether something here stopped the command, and the exit status that is for it; the first thing counts."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.status: int | None = None
+
+    def now(self, status: int) -> None:
+        """Stops it."""
+        if self.status is None:
+            self.status = status
+            self._run.cancel()
+
+    def on_signal(self, number: int) -> None:
+        """Stops it at the first signal. At a second one, nobody waits for the exec server's word any more."""
+        if self.status is not None:
+            os._exit(self.status)
+        self.now(BY_SIGNAL + number)
+
+
 async def _exec(client: SlotClient, call: Call, target: Path | None) -> int:
-    interrupted = asyncio.Event()
+    stop: _Stop | None = None
     loop = asyncio.get_running_loop()
     try:
         async with client.exec(call) as run:
+            stop = _Stop(run)
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, _interrupt, run, interrupted)
+                loop.add_signal_handler(number, stop.on_signal, number)
             watching = asyncio.create_task(_show_place(run))
             try:
                 await _copy(run, target)
+            except BrokenPipeError:
+                terminal.discard()
+                stop.now(READER_LEFT)
             finally:
                 watching.cancel()
                 await asyncio.wait([watching])
-        return _status(call, run, interrupted=interrupted.is_set())
-    except NoSlot as error:
-        return _say(str(error), NO_SLOT_STATUS)
+        return _status(call, run) if stop.status is None else stop.status
     except RotaError as error:
-        return INTERRUPTED if interrupted.is_set() else _say(str(error), 1)
+        if stop is not None and stop.status is not None:
+            return stop.status
+        return _say(str(error), NO_SLOT_STATUS if isinstance(error, NoSlot) else 1)
     finally:
         await client.stop()
 
 
-def _interrupt(run: Run, interrupted: asyncio.Event) -> None:
-    if interrupted.is_set():
-        # Asked twice: nobody waits for the exec server's word any more.
-        os._exit(INTERRUPTED)
-    interrupted.set()
-    run.cancel()
-
-
 async def _copy(run: Run, target: Path | None) -> None:
-    """Output to where it goes. A file appears when the command went well, and not before (I9)."""
+    """Output to where it goes. A file appears when the command went well, and not before (I9).
+
+    Raises: BrokenPipeError if whoever reads it has enough.
+    """
     if target is None:
-        try:
-            async for chunk in run.stdout:
-                await asyncio.to_thread(_write, sys.stdout.buffer, chunk)
-        except BrokenPipeError:
-            terminal.discard()
-            run.cancel()
+        async for chunk in run.stdout:
+            await asyncio.to_thread(_write, sys.stdout.buffer, chunk)
         return
     if _is_special(target):
         with await asyncio.to_thread(target.open, "wb") as stream:
@@ -221,13 +239,13 @@ async def _show_place(run: Run) -> None:
 
 
 def describe_place(place: Place) -> str:
-    """A place in line, in words: `number 3 in line, 2 run now; its turn comes in 1 to 3 min`."""
+    """A place in line, in words: `number 3 in line, 2 run now; perhaps 40 s to 3 min`."""
     words = f"number {place.ahead + 1} in line"
     if place.running:
         words += f", {place.running} run{'s' if place.running == 1 else ''} now"
-    if place.eta_low_s is not None and place.eta_high_s is not None:
-        words += f"; perhaps {terminal.duration(place.eta_low_s)} to {terminal.duration(place.eta_high_s)}"
-    return words
+    if place.eta_low_s is None or place.eta_high_s is None:
+        return f"{words}; nobody knows yet for how long"
+    return f"{words}; perhaps {terminal.span(place.eta_low_s, place.eta_high_s)}"
 
 
 def _line(text: str) -> None:
@@ -235,22 +253,21 @@ def _line(text: str) -> None:
     sys.stderr.flush()
 
 
-def _status(call: Call, run: Run, *, interrupted: bool) -> int:
+def _status(call: Call, run: Run) -> int:
     receipt = run.receipt
-    if interrupted:
-        return INTERRUPTED
     if receipt.ok:
         return 0
     if receipt.stdout_prefix and receipt.bytes_out:
-        # What it wrote before it failed, as a local command would have.
-        terminal.write(receipt.stdout_prefix)
+        # What it wrote before it failed, as a local command would have. If nobody takes it, it has failed yet.
+        with contextlib.suppress(OSError):
+            _write(sys.stdout.buffer, receipt.stdout_prefix.encode())
     if receipt.stderr_line:
         _tell(receipt.stderr_line)
     if receipt.ended_by == "exit" and receipt.signal is None:
         return receipt.exit or 1
     number = getattr(signal, receipt.signal or "", None)
     if receipt.ended_by == "exit" and isinstance(number, signal.Signals):
-        return 128 + number
+        return BY_SIGNAL + number
     return _say(f"{call.service}: {receipt.error or f'it ended by {receipt.ended_by}'}", 1)
 
 

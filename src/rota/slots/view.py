@@ -1,6 +1,7 @@
 """What an exec server tells people who ask: where a call stands, and all at a glance. Pure; it changes nothing."""
 
-from itertools import islice
+from collections.abc import Iterator
+from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
 from rota.slots import messages, place
@@ -9,6 +10,8 @@ from rota.slots.load import Load
 
 if TYPE_CHECKING:
     from rota.slots.broker import Broker
+
+Eta = tuple[float, float] | tuple[None, None]
 
 
 def position(broker: "Broker", call: Call, now: float) -> messages.Position:
@@ -34,8 +37,14 @@ def overview(broker: "Broker", now: float) -> messages.Overview:
             group.ledger.processes, group.ledger.in_use - offered, offered, len(group.book), group.reserve.size
         )
         rows += [_row(call, now) for call in busy]
+        times = _times(group, busy, broker.load, now) if group.book else None
+        turns: Iterator[Eta] = repeat((None, None)) if times is None else place.etas(group.ledger.processes, *times)
         waiting = islice(place.replay(group.book), messages.OVERVIEW_ROWS_MAX)
-        rows += [_row(call, now, before) for before, call in enumerate(waiting) if isinstance(call, Call)]
+        rows += [
+            _row(call, now, before, eta)
+            for (before, call), eta in zip(enumerate(waiting), turns, strict=False)
+            if isinstance(call, Call)
+        ]
     services = {}
     for service, waitgroup in broker.rules.services.items():
         known = broker.load.of(service)
@@ -71,8 +80,8 @@ def _times(
     return running, low_s / waiting, high_s / waiting
 
 
-def _row(call: Call, now: float, before: int | None = None) -> messages.JobView:
+def _row(call: Call, now: float, before: int | None = None, eta: Eta = (None, None)) -> messages.JobView:
     return messages.JobView(
         call.job_id, f"c{call.client.number}", call.service, call.state, call.priority, call.tenant, before,
-        max(0.0, now - call.since),
+        max(0.0, now - call.since), *eta,
     )  # fmt: skip

@@ -418,7 +418,7 @@ class Worker:
         if not kinds or call.name is None:
             return 0
         try:
-            return await self._store.unclaimed(JobId(UUID(call.name)), kinds=kinds)
+            return sum((await self._store.unclaimed(JobId(UUID(call.name)), kinds=kinds)).values())
         except (RotaError, OSError):
             # The place in the want-books alone is better than none.
             return 0
