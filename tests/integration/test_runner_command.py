@@ -194,3 +194,25 @@ async def test_the_first_ctrl_c_lets_a_session_end(folder: Path) -> None:
             assert "session begins" in program.err
             assert running_of_runners.PATIENT in program.err
             assert running_of_runners.AT_ONCE not in program.err
+
+
+async def test_a_terminal_that_closes_says_goodbye_and_a_hangup_after_ctrl_c_is_nothing(folder: Path) -> None:
+    async with stand_in() as gateway:
+        await paired(folder, gateway)
+        with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway)) as program:
+            connection = await welcomed(gateway)
+            await connection.assign(JOB)
+            program.signal(signal.SIGINT)
+            await connection.expect("drain")
+            program.signal(signal.SIGHUP)
+            assert (await connection.op(JOB, "stat", {"path": "a"}))["ok"]
+            assert (await connection.op(JOB, "close", {}))["ok"]
+            await connection.expect("bye")
+            assert await asyncio.to_thread(program.status) == 0
+        with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway), name="b") as program:
+            connection = await welcomed(gateway)
+            await connection.assign(JOB)
+            program.signal(signal.SIGHUP)
+            await connection.expect("drain")
+            await connection.expect("bye")
+            assert await asyncio.to_thread(program.status) == 0

@@ -23,7 +23,7 @@ from msgspec import structs
 from rota.commands import Call, Commands, Completed
 from rota.errors import ExecRefused, LeaseLost, NotNow, PayloadError, SettingsError
 from rota.ids import BatchId
-from rota.io import log, tracing
+from rota.io import forks, log, tracing
 from rota.io.clock import lease_clock
 from rota.io.kill import kill_own_tree
 from rota.queue import dispatcher
@@ -196,8 +196,7 @@ def main(fd: int, parent: int) -> None:
         if os.getppid() != parent:
             return
     # The worker alone decides when this process stops, whoever signals its group.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    forks.take_no_notice()
     wire = socket.socket(fileno=fd)
     stopping, orders, guard = threading.Event(), _Orders(), _Guard()
     host = Host(wire, stopping, guard)
