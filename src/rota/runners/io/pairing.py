@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from rota.errors import RunnerError, SettingsError
+from rota.io.reach import why_not_reached
 from rota.runners.dial import Gateway
 from rota.runners.io.identity import (
     NEXT_NAME,
@@ -150,7 +151,7 @@ async def _post(
             body = await answer.content.read(ANSWER_BYTES_MAX)
             return answer.status, body
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        why = str(error) or type(error).__name__
+        why = why_not_reached(error)
         raise RunnerError(f"The gateway {gateway.shown} was not reached: {why}. Is the address right?") from None
 
 
