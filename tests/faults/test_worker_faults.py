@@ -595,7 +595,8 @@ def test_a_database_that_is_away_at_the_start(own_server: EmbeddedPostgres, tmp_
         alone = team.start()
         assert alone.wait() == 1
         assert alone.tail().splitlines()[1:] == [
-            "rota: The database at postgresql://local socket/rota does not answer: [Errno 2] No such file or directory."
+            "rota: The database at postgresql://local socket/rota does not answer: [Errno 2] No such file or "
+            "directory. Is it running, and is its address (ROTA_DSN) right?"
         ]
         parent = team.start("--processes", "1")
         until(lambda: len(parent.said("a process ended")) >= 2, what="it tries again")

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -82,8 +83,10 @@ async def test_pairing_keeps_a_key_and_says_what_is_next(folder: Path) -> None:
         assert "rota runner run" in done.output
         assert key.stat().st_mode & 0o777 == 0o600
         assert "--again" in error_of(await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMP"))
-        anew = await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMP", "--again")
+        anew = await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMP", "--again", "--json")
         assert (anew.exit_code, len(gateway.devices)) == (0, 2)
+        told = json.loads(anew.stdout)
+        assert (told["deviceId"], told["orgId"], told["name"], told["file"]) == ("device-2", "org-2", "mac-7", str(key))
         used = error_of(await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMP", "--again"))
         assert "Ask for a new one" in used
         assert "ABCD-EFGH" not in used

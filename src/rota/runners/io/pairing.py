@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from rota.errors import RunnerError, SettingsError
+from rota.io.reach import why_not_reached
 from rota.runners.dial import Gateway
 from rota.runners.io.identity import (
     NEXT_NAME,
@@ -171,7 +172,7 @@ async def _post(
         why = f"the proxy answered {error.status}" if refused else "what answers there does not speak HTTP"
         raise RunnerError(f"The gateway {gateway.shown} was not reached: {why}.") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        why = str(error) or type(error).__name__
+        why = why_not_reached(error)
         raise RunnerError(f"The gateway {gateway.shown} was not reached: {why}. Is the address right?") from None
 
 
