@@ -23,7 +23,7 @@ from tests.integration.exec_stand_in import StandIn, cat, fail, hang, say
 from tests.integration.programs import ROTA, clean_environment
 from tests.integration.real_exec_server import real_exec_server
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 @pytest.fixture
