@@ -23,7 +23,7 @@ from rota.settings import Settings
 
 TOKEN = "engine token of the tests"
 KEY = "a key for job tokens that is long enough"
-WAIT_S = 30.0
+WAIT_S = 60.0
 """How long anything that must come is awaited."""
 ACME = "acme"
 _instances = count(1)

@@ -25,7 +25,7 @@ from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang, s
 from tests.integration.programs import ROTA, clean_environment
 from tests.integration.real_exec_server import real_exec_server
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 async def flood(streams: Streams, _args: Any) -> Receipt | None:
