@@ -217,6 +217,24 @@ async def test_the_newest_connection_wins_also_where_the_word_of_an_older_one_is
             await second.hear("heartbeat")
 
 
+async def test_a_hello_whose_sender_has_gone_replaces_no_connection_elsewhere(
+    migrated_dsn: str, replica: Replica, engine: Engine, device: Device
+) -> None:
+    """As of a replica that stood still while a runner lost patience with it, and reads its hello afterwards."""
+    async with gateway(migrated_dsn, of=LateReplica) as there, connected(there, device.auth()) as runner:
+        assert isinstance(there, LateReplica)
+        there.unheard.clear()
+        async with dialled(replica) as impatient:
+            await impatient.hello(device.auth())
+            impatient.socket.transport.abort()
+        # Hellos are looked at in turn: once this one is welcome, nothing more comes of the other.
+        async with connected(replica, (await pair(replica, engine)).auth()):
+            await there.told_by(replica)
+            there.hear()
+            await runner.say("heartbeat", {"freeSlots": 0, "running": []})
+            await runner.hear("heartbeat")
+
+
 async def test_a_replica_that_was_deaf_finds_out_who_has_gone_elsewhere(
     migrated_dsn: str, replica: Replica, device: Device
 ) -> None:

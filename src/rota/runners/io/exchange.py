@@ -247,7 +247,7 @@ class Exchange:
     async def _authenticate(self, asked: list[events.Authenticate]) -> None:
         found: Sequence[events.Verified | events.Refused]
         try:
-            found = await self._hellos.check(asked)
+            found = await self._hellos.check(asked, waits=self._links.__contains__)
         except DatabaseAway:
             reason = "this gateway's database does not answer; try again"
             found = [events.Refused(one.connection, CloseCode.GOING_AWAY, reason, AWAY_RETRY_S) for one in asked]

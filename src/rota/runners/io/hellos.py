@@ -8,7 +8,7 @@ Spec: runners, "Connection handshake and authentication".
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -42,21 +42,29 @@ class Hellos:
         self._store = store
         self._instance = instance
 
-    async def check(self, asked: Sequence[events.Authenticate]) -> list[Answer]:
-        """Checks them, and tells the other replicas of those that are good.
+    async def check(self, asked: Sequence[events.Authenticate], *, waits: Callable[[int], bool]) -> list[Answer]:
+        """Checks them, and tells the other replicas of those that are good and still there.
+
+        Args:
+            asked: the hellos.
+            waits: whether a connection is still there. A runner that has gone elsewhere meanwhile, because nobody
+                answered here, must not lose its newer connection to an older one.
 
         Returns: what to make of each, in order.
         Raises: DatabaseAway.
         """
         answers = await self._identify(asked)
-        good = [answer for answer in answers if isinstance(answer, events.Verified)]
+        good = [answer for answer in answers if isinstance(answer, events.Verified) and waits(answer.connection)]
         if not good:
             return answers
         # Before their jobs are moved here: the replica that one left hears of both in this order.
         orders = await self._store.announce([(one.identity.runner_id, None) for one in good], instance=self._instance)
         order_of = {one.connection: order for one, order in zip(good, orders, strict=True)}
         return [
-            replace(one, order=order_of[one.connection]) if isinstance(one, events.Verified) else one for one in answers
+            replace(one, order=order_of[one.connection])
+            if isinstance(one, events.Verified) and one.connection in order_of
+            else one
+            for one in answers
         ]
 
     async def _identify(self, asked: Sequence[events.Authenticate]) -> list[Answer]:
