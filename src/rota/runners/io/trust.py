@@ -1,8 +1,9 @@
-"""How a runner reaches the world: which certificates it trusts, and through which proxy it goes.
+"""How a runner reaches the world: which certificates it trusts, and through which proxy it goes; and whom those trust
+who reach a gateway's internal API.
 
-Certificates are the system's, and those of one more file, as a company's proxy needs. Proxies are the system's settings
-and HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as Python's own library reads them. Whatever leaves a runner asks
-here, so that all of it takes the same way.
+A runner's certificates are the system's, and those of one more file, as a company's proxy needs. Proxies are the
+system's settings and HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as Python's own library reads them. Whatever leaves a runner
+asks here, so that all of it takes the same way.
 """
 
 import ssl
@@ -31,6 +32,24 @@ def trusted(ca: str | None) -> ssl.SSLContext:
                 f"runner_ca = {ca!r} cannot be used: {error}. Give a file of PEM certificates."
             ) from None
     return context
+
+
+def trusted_gateways(ca: str | None) -> ssl.SSLContext | None:
+    """For connections of engines, of an operator and of other replicas to a gateway's internal API.
+
+    Args:
+        ca: `gateway_ca`, a file of PEM certificates that are trusted in place of the system's.
+
+    Returns: None to trust whom the system trusts.
+
+    Raises: SettingsError if the file cannot be used.
+    """
+    if ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"gateway_ca = {ca!r} cannot be used: {error}. Give a file of PEM certificates.") from None
 
 
 def proxy_to(host: str, port: int, *, tls: bool) -> str | None:
