@@ -18,6 +18,7 @@ from rota.cli.worker import run as run_loop
 from rota.commands import Call, Place, Run, Stdin
 from rota.errors import NoSlot, RotaError, SettingsError
 from rota.io import log, terminal
+from rota.io.visible import visible
 from rota.slots.io.client import SlotClient
 from rota.slots.io.from_settings import client_of
 
@@ -278,4 +279,5 @@ def _say(message: str, status: int) -> int:
 
 def _tell(line: str) -> None:
     with contextlib.suppress(OSError):  # where it cannot be told, the status is told still
-        sys.stderr.write(line + "\n")
+        # The line may be a command's own, and what that says must not drive this terminal.
+        sys.stderr.write(visible(line) + "\n")

@@ -12,7 +12,7 @@ from rota.cli.worker import on_signals, run
 from rota.errors import SettingsError
 from rota.io import log, terminal
 from rota.slots.config import ExecConfig, read_exec_config
-from rota.slots.io.execserver import run_exec_server
+from rota.slots.io.execserver import run_exec_server, without_program
 from rota.slots.io.server import ExecServer
 
 FILE_NAME: Final = "exec.toml"
@@ -74,6 +74,8 @@ def check(config: Config = Path(FILE_NAME)) -> None:
         if value is not None and not _could_be_made(Path(value)):
             raise SettingsError(f"{config}: server.{setting} names {value}, which cannot be a folder to write to.")
     ExecServer.check_listen(told.server.host, told.server.token or settings.exec_token)
+    for service, program in without_program(told).items():
+        terminal.write(f"{config}: services.{service}.command: there is no program {program!r} on this machine\n")
     terminal.write(f"{config}: fine, {_summary(told)}\n")
 
 

@@ -6,6 +6,7 @@ recognised by its free lock and removed at the next start (S82).
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -37,6 +38,7 @@ class Scratch:
         self, root: Path | None, *, prefix: str = "commands-", left: Callable[[str], None] | None = None
     ) -> None:
         self._root = root if root is not None else Path(tempfile.gettempdir()) / f"rota-scratch-{os.getuid()}"
+        self._shared = root is None  # it lies where everybody may make a folder of this name first
         self._prefix = prefix
         self._left = left
         self._folder: Path | None = None
@@ -111,7 +113,9 @@ class Scratch:
             os.close(self._lock)
 
     def _open(self) -> Path:
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root.mkdir(mode=MODE, parents=True, exist_ok=True)
+        if self._shared:
+            _check_own(self._root)
         for left in self._root.glob(f"{self._prefix}*"):
             _remove_if_left(left)
         folder = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._root))
@@ -119,6 +123,16 @@ class Scratch:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._folder = folder
         return folder
+
+
+def _check_own(root: Path) -> None:
+    """Whose folder it is can put another in the place of what lies in it.
+
+    Raises: PermissionError if others can.
+    """
+    found = os.lstat(root)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise PermissionError(errno.EPERM, "others may write there; name a scratch folder in the settings", str(root))
 
 
 def _remove_if_left(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,27 @@ async def test_a_link_in_the_place_of_a_folder_never_serves_the_next(tmp_path: P
     await scratch.close()
     assert (tmp_path / "elsewhere").is_dir()
     assert not list((tmp_path / "scratch").iterdir())
+
+
+@pytest.mark.parametrize("how", ["a link", "a folder of all", "own"])
+async def test_a_folder_that_others_made_in_the_temp_folder_is_not_used(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    name = tmp_path / f"rota-scratch-{os.getuid()}"
+    if how == "a link":
+        (tmp_path / "theirs").mkdir()
+        name.symlink_to("theirs")
+    else:
+        name.mkdir()
+        name.chmod(0o777 if how == "a folder of all" else 0o700)
+    scratch = Scratch(None)
+    if how == "own":
+        assert scratch.take().startswith(f"{name}/")
+    else:
+        with pytest.raises(PermissionError, match="others may write there"):
+            scratch.take()
+    await scratch.close()
 
 
 async def test_a_folder_that_cannot_be_removed_is_told_and_the_next_is_fresh(tmp_path: Path) -> None:
