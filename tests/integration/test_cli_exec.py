@@ -117,6 +117,18 @@ async def test_no_slot_in_time_is_a_status_of_its_own(server: StandIn) -> None:
     assert "every slot for say was taken for 0.2 s" in err
 
 
+async def test_a_slip_is_told_before_the_wait_is_over(server: StandIn) -> None:
+    process = await start(server, "exec", "sya", "x", "--wait", "1000")
+    assert process.stderr is not None
+    async with asyncio.timeout(WAIT_S):
+        line = (await process.stderr.readline()).decode()
+    assert line.startswith("rota: waiting: no exec server that is connected offers sya (they offer cat, fail, ")
+    process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(WAIT_S):
+        assert (await process.communicate())[1] == b""
+    assert process.returncode == 130
+
+
 async def test_without_addresses_it_says_what_to_set() -> None:
     status, _, err = await run(None, "exec", "say")
     assert status == 2

@@ -18,6 +18,7 @@ from rota.cli.worker import run as run_loop
 from rota.commands import Call, Place, Run, Stdin
 from rota.errors import NoSlot, RotaError, SettingsError
 from rota.io import log, terminal
+from rota.io.visible import visible
 from rota.slots.io.client import SlotClient
 from rota.slots.io.from_settings import client_of
 
@@ -29,6 +30,8 @@ READER_LEFT: Final = BY_SIGNAL + 13
 """As SIGPIPE ends a filter whose reader has enough (`| head`)."""
 LOOK_S: Final = 1.0
 """How often the place in line is asked for, and only where somebody sees it."""
+LOOKS_SILENT: Final = 5
+"""After so many looks without anything that could run the command, it is said also where no terminal is."""
 READ_BYTES: Final = 256 * 1024
 
 
@@ -161,7 +164,7 @@ async def _exec(client: SlotClient, call: Call, target: Path | None) -> int:
             stop = _Stop(run)
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop.on_signal, number)
-            watching = asyncio.create_task(_show_place(run))
+            watching = asyncio.create_task(_show_wait(client, call.service, run))
             try:
                 await _copy(run, target)
             except BrokenPipeError:
@@ -224,22 +227,29 @@ def _write(stream: BinaryIO, chunk: bytes) -> None:
     stream.flush()
 
 
-async def _show_place(run: Run) -> None:
-    """One line on the terminal that changes until there is a slot."""
-    if not sys.stderr.isatty():
-        return
+async def _show_wait(client: SlotClient, service: str, run: Run) -> None:
+    """On a terminal one line that changes until there is a slot. Elsewhere a sentence, once, if nothing is there that
+    could run it: a slip would be told of only when the wait is over."""
+    seen = sys.stderr.isatty()
+    looks = 0
     try:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await run.started()
                     return
-            place = await run.position()
-            _line("waiting for an exec server" if place is None else describe_place(place))
+            looks += 1
+            hindrance = client.hindrance(service)
+            if seen:
+                place = None if hindrance is not None else await run.position()
+                _line(f"waiting: {hindrance or 'for a slot'}" if place is None else describe_place(place))
+            elif hindrance is not None and looks == LOOKS_SILENT:
+                _tell(f"rota: waiting: {hindrance}.")
     except RotaError:
         return
     finally:
-        _line("")
+        if seen:
+            _line("")
 
 
 def describe_place(place: Place) -> str:
@@ -253,7 +263,9 @@ def describe_place(place: Place) -> str:
 
 
 def _line(text: str) -> None:
-    sys.stderr.write(f"\r\x1b[K{text}")
+    """In place of the line before; cut where the terminal ends, or its rest would stay."""
+    width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    sys.stderr.write(f"\r\x1b[K{visible(text)[: width - 1]}")
     sys.stderr.flush()
 
 
@@ -282,4 +294,5 @@ def _say(message: str, status: int) -> int:
 
 def _tell(line: str) -> None:
     with contextlib.suppress(OSError):  # where it cannot be told, the status is told still
-        sys.stderr.write(line + "\n")
+        # The line may be a command's own, and what that says must not drive this terminal.
+        sys.stderr.write(visible(line) + "\n")

@@ -325,17 +325,21 @@ class SlotClient:
 
     def _no_slot(self, call: Call, *, offered: bool) -> NoSlot:
         wait_s = self._options.wait_s if call.wait_s is None else call.wait_s
-        if offered:
-            why = f"every slot for {call.service} was taken for {wait_s:g} s"
-        elif self._hellos:
-            known = sorted({service for hello in self._hellos.values() for service in hello.services})
-            why = f"no exec server that is connected offers {call.service} (they offer {', '.join(known) or 'nothing'})"
-        else:
-            shown = "; ".join(
-                site.address.shown + ("" if site.error is None else f": {site.error}") for site in self._sites
-            )
-            why = f"no exec server is connected ({shown})"
+        taken = f"every slot for {call.service} was taken for {wait_s:g} s"
+        why = taken if offered else self.hindrance(call.service) or taken
         return NoSlot(f"No slot came in time: {why}.", after_s=NO_SLOT_WAIT_S)
+
+    def hindrance(self, service: str) -> str | None:
+        """Why nothing that is connected now could run a service, in words; None: something offers it."""
+        if self._demand.offers(service):
+            return None
+        if self._hellos:
+            known = sorted({name for hello in self._hellos.values() for name in hello.services})
+            return f"no exec server that is connected offers {service} (they offer {', '.join(known) or 'nothing'})"
+        shown = "; ".join(
+            site.address.shown + ("" if site.error is None else f": {site.error}") for site in self._sites
+        )
+        return f"no exec server is connected ({shown})"
 
     def _place(self, link: Link, run: ExecRun) -> None:
         call, pipes = run.call, self._pipes[self._bind_host(link)]
