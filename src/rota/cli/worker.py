@@ -67,8 +67,10 @@ def worker(  # noqa: PLR0917 - the options of a command
         with meters_folder(app.settings) as folder:
             commands = worker_commands(program, count=processes, settings=app.settings, meters=folder)
             status = run(supervise(app, commands, meters=folder))
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # A handler may have closed them, or taken them away.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
     # A thread that does not stop must not keep the process, whose jobs may start elsewhere in a moment.
     os._exit(status)
 

@@ -71,9 +71,16 @@ def check_schema_name(schema: str) -> str:
 
 @cache
 def statement(package: str, name: str, schema: str) -> str:
-    """Reads one .sql file of a package and fills in the schema, as psql would with `-v schema=… -v channel=…`."""
-    text = importlib.resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    return fill_in(text, schema=schema)
+    """One .sql file of a package with the schema filled in, as psql would with `-v schema=… -v channel=…`."""
+    return fill_in(_texts(package)[name], schema=schema)
+
+
+@cache
+def _texts(package: str) -> dict[str, str]:
+    """All .sql files of a package: what a program needs when it stops is not to be read only then, when its open files
+    may have run out, or another version may have been installed over it."""
+    files = importlib.resources.files(package).iterdir()
+    return {file.name: file.read_text(encoding="utf-8") for file in files if file.name.endswith(".sql")}
 
 
 def fill_in(text: str, *, schema: str) -> str:

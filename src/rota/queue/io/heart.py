@@ -9,6 +9,7 @@ The rules are those of `rota.lease.LeaseBook`; this file only watches the clock,
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 import threading
@@ -235,6 +236,7 @@ class Heart:
             # The leases run out by themselves; what may not happen is that this process lives on.
             log.error("jobs could not be given back before the end", error=str(error) or "no time was left")
         finally:
-            sys.stderr.flush()
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                sys.stderr.flush()
             last.killing.join(max(0.0, ends_at - lease_clock()))
             os._exit(FENCE_EXIT)
