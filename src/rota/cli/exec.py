@@ -6,7 +6,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Annotated, BinaryIO, Final
@@ -18,6 +18,7 @@ from rota.cli.worker import run as run_loop
 from rota.commands import Call, Place, Run, Stdin
 from rota.errors import NoSlot, RotaError, SettingsError
 from rota.io import log, terminal
+from rota.io.visible import visible
 from rota.slots.io.client import SlotClient
 from rota.slots.io.from_settings import client_of
 
@@ -137,7 +138,7 @@ async def _exec(client: SlotClient, call: Call, target: Path | None) -> int:
         async with client.exec(call) as run:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, _interrupt, run, interrupted)
-            watching = asyncio.create_task(_show_place(run))
+            watching = asyncio.create_task(_show_place(run, why_not=lambda: client.absence(call.service)))
             try:
                 await _copy(run, target)
             finally:
@@ -206,7 +207,7 @@ def _write(stream: BinaryIO, chunk: bytes) -> None:
     stream.flush()
 
 
-async def _show_place(run: Run) -> None:
+async def _show_place(run: Run, *, why_not: Callable[[], str]) -> None:
     """One line on the terminal that changes until there is a slot."""
     if not sys.stderr.isatty():
         return
@@ -217,7 +218,7 @@ async def _show_place(run: Run) -> None:
                     await run.started()
                     return
             place = await run.position()
-            _line("waiting for an exec server" if place is None else describe_place(place))
+            _line(f"waiting: {why_not()}" if place is None else describe_place(place))
     except RotaError:
         return
     finally:
@@ -235,7 +236,10 @@ def describe_place(place: Place) -> str:
 
 
 def _line(text: str) -> None:
-    sys.stderr.write(f"\r\x1b[K{text}")
+    # What would go on in the next line could not be written over. A terminal may not know how wide it is.
+    columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    shown = visible(text)[: columns - 1]
+    sys.stderr.write(f"\r\x1b[K{shown}")
     sys.stderr.flush()
 
 

@@ -228,6 +228,16 @@ class SlotClient:
         }
         return [found[name] for name in sorted(found)]
 
+    def absence(self, service: str) -> str:
+        """Why nothing can take a call of this service now, where it waits in no line, as the end of a sentence."""
+        if self._hellos:
+            known = sorted({offered for hello in self._hellos.values() for offered in hello.services})
+            return f"no exec server that is connected offers {service} (they offer {', '.join(known) or 'nothing'})"
+        shown = "; ".join(
+            site.address.shown + ("" if site.error is None else f": {site.error}") for site in self._sites
+        )
+        return f"no exec server is connected ({shown})"
+
     def room(self, kind: str, *, services: Mapping[str, Sequence[str]], running: Mapping[str, int]) -> int:
         """How many more jobs of an exec-bound kind may be claimed now; see `rota.slots.admission`.
 
@@ -318,16 +328,7 @@ class SlotClient:
 
     def _no_slot(self, call: Call, *, offered: bool) -> NoSlot:
         wait_s = self._options.wait_s if call.wait_s is None else call.wait_s
-        if offered:
-            why = f"every slot for {call.service} was taken for {wait_s:g} s"
-        elif self._hellos:
-            known = sorted({service for hello in self._hellos.values() for service in hello.services})
-            why = f"no exec server that is connected offers {call.service} (they offer {', '.join(known) or 'nothing'})"
-        else:
-            shown = "; ".join(
-                site.address.shown + ("" if site.error is None else f": {site.error}") for site in self._sites
-            )
-            why = f"no exec server is connected ({shown})"
+        why = f"every slot for {call.service} was taken for {wait_s:g} s" if offered else self.absence(call.service)
         return NoSlot(f"No slot came in time: {why}.", after_s=NO_SLOT_WAIT_S)
 
     def _place(self, link: Link, run: ExecRun) -> None:
