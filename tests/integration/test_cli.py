@@ -365,7 +365,7 @@ def test_digits_of_more_than_one_job_and_of_none_are_refused(rota: Rota, psql: P
         "SELECT rota.enqueue('twin', at => ('2026-01-01 00:00:00.00000' || n)::timestamptz) "
         "FROM generate_series(1, 2) AS n",
     )
-    (other, one) = rota.json("jobs", "list")["jobs"]
+    (one, other) = rota.json("jobs", "list")["jobs"]
     prefix = one["id"][:13]
     assert other["id"].startswith(prefix), "added in one millisecond"
     ambiguous, none, whole, short, long, letters = rota.each(
