@@ -11,7 +11,7 @@ import pytest
 from rota.runners import gateway_ops
 from rota.runners.io import internal_api
 from rota.runners.io.replica import Pace, Replica
-from tests.integration.gateways import TOKEN, Device, Engine, LateReplica, connected, dialled, gateway, pair
+from tests.integration.gateways import TOKEN, WAIT_S, Device, Engine, LateReplica, connected, dialled, gateway, pair
 
 
 @pytest.fixture
@@ -202,6 +202,52 @@ async def test_s57_a_runner_that_comes_back_at_another_replica_is_served_there(
             here = asyncio.create_task(their_engine.op(session, "stat", {"path": "c"}))
             await back.answer(assign, {"exists": True, "bytes": 2})
             assert (await here)[0] == 200
+
+
+@pytest.mark.parametrize("moment", ["claim", "resume"])
+async def test_an_op_that_is_faster_than_its_session_waits_for_it(
+    migrated_dsn: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Who reads in the database where a session is may be there before the answer of the statement that says so."""
+    async with AsyncExitStack() as stack:
+        replica = await stack.enter_async_context(gateway(migrated_dsn))
+        there = await stack.enter_async_context(gateway(migrated_dsn))
+        engine = await stack.enter_async_context(Engine(replica))
+        device, job = await pair(replica, engine), await engine.create()
+        store, exchange, asked = there.exchange.store, there.exchange, asyncio.Event()
+        original, run_op, held = getattr(store, moment), exchange.op, list[dict[str, Any]]()
+
+        async def slow(*args: Any, **options: Any) -> Any:
+            found = await original(*args, **options)
+            await asked.wait()
+            return found
+
+        async def op(*args: Any, **options: Any) -> Any:
+            asking = asyncio.ensure_future(run_op(*args, **options))
+            await asyncio.wait({asking}, timeout=0)
+            asked.set()
+            return await asking
+
+        if moment == "resume":
+            assign = await (await stack.enter_async_context(connected(replica, device.auth()))).take()
+            await engine.until(job, "Running")
+            held = [{"jobId": assign["jobId"], "leaseEpoch": assign["payload"]["leaseEpoch"]}]
+        monkeypatch.setattr(store, moment, slow)
+        monkeypatch.setattr(exchange, "op", op)
+        runner = await stack.enter_async_context(dialled(there))
+        await runner.hello(device.auth(), running=held)
+        if moment == "claim":
+            await runner.hear("welcome")
+            await runner.say("ready", {"freeSlots": 1})
+        name = exchange.gateway.rules.instance
+        async with asyncio.timeout(WAIT_S):
+            while (found := await engine.job(job)).get("gatewayInstance") != name:
+                await asyncio.sleep(0.01)
+        asking = asyncio.create_task(engine.op(found["sessionId"], "stat", {"path": "a"}))
+        if moment == "claim":
+            assign = await runner.accept()
+        await runner.answer(assign, {"exists": False, "bytes": 0})
+        assert (await asking)[0] == 200
 
 
 async def test_the_newest_connection_wins_also_where_the_word_of_an_older_one_is_late(

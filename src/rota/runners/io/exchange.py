@@ -278,6 +278,8 @@ class Exchange:
         await self.devices.note(notes)
 
     async def _check_held(self, checks: list[events.CheckHeld]) -> None:
+        # What a runner held that has gone meanwhile may be at another replica already, and its ops with it.
+        checks = [check for check in checks if check.connection in self._links]
         claims = [
             (check.identity.runner_id, lease)
             for check in checks
