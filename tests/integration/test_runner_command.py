@@ -17,6 +17,7 @@ from rota.cli.main import app
 from rota.errors import MediaError, RotaError
 from rota.io.ffmpeg import find_tools
 from rota.runners.io import running as running_of_runners
+from tests.integration.object_stands import small_disk
 from tests.integration.programs import ROTA, nothing_runs, running
 from tests.integration.stand_in_gateway import Connection, StandIn, stand_in
 from tests.postgres_servers import unavailable
@@ -180,6 +181,20 @@ async def test_a_second_runner_with_the_same_key_does_not_begin(folder: Path) ->
             program.signal(signal.SIGTERM)
             assert await asyncio.to_thread(program.status) == 0
         nothing_runs(folder)
+
+
+async def test_a_disk_that_is_full_at_the_start_is_told_and_waited_for(folder: Path) -> None:
+    """It takes no more names, so not even the folder of sessions can be made."""
+    more = {"ROTA_RUNNER_SCRATCH": str(folder / "disk")}
+    with small_disk(folder / "disk", "nr_inodes=1"):
+        async with stand_in() as gateway:
+            await paired(folder, gateway)
+            with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway, **more)) as program:
+                connection = await welcomed(gateway)
+                assert connection.hello["payload"]["capabilities"]["jobTypes"] == []
+                program.signal(signal.SIGTERM)
+                assert await asyncio.to_thread(program.status) == 0
+                assert "cannot be used: No space left" in program.err
 
 
 async def test_the_first_ctrl_c_lets_a_session_end(folder: Path) -> None:

@@ -4,6 +4,7 @@ Spec: runners, "Overview and scope".
 """
 
 import asyncio
+import errno
 import platform
 import signal
 from collections.abc import Callable
@@ -149,7 +150,7 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown
         return MediaSession(files, tools, bounds, transfers)
 
     scratch = Scratch(scratch_folder(settings), prefix=SESSIONS, left=lambda path: ring.write("folder left", path=path))
-    await _usable(scratch.open, "runner_scratch", scratch_folder(settings))
+    await _usable(lambda: _open(scratch), "runner_scratch", scratch_folder(settings))
     runner = Runner(
         agent=Agent(ability.capabilities, Random()),  # noqa: S311 - jitter, and ids for logs
         gateway=is_who.gateway,
@@ -177,6 +178,15 @@ async def _usable(make: Callable[[], Made], setting: str, folder: Path) -> Made:
         return await asyncio.to_thread(make)
     except OSError as error:
         raise SettingsError(f"{setting}: {folder} cannot be used: {error.strerror}. Name another folder.") from None
+
+
+def _open(scratch: Scratch) -> None:
+    try:
+        scratch.open()
+    except OSError as error:
+        # A disk that is full may have room again: the runner says so, and waits.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def _memory_bytes_of_one(settings: Settings) -> int:
