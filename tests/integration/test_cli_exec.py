@@ -117,6 +117,15 @@ async def test_no_slot_in_time_is_a_status_of_its_own(server: StandIn) -> None:
     assert "every slot for say was taken for 0.2 s" in err
 
 
+async def test_what_is_handed_back_may_be_tried_again() -> None:
+    async def stopped(_streams: Streams, _args: Any) -> Receipt:
+        return Receipt(ended_by="stopped", error="The exec server is stopping", retryable=True)
+
+    async with StandIn({"say": stopped}) as server:
+        status, _, err = await run(server, "exec", "say", "x")
+    assert (status, err) == (75, "rota: say: The exec server is stopping\n")
+
+
 async def test_a_slip_is_told_before_the_wait_is_over(server: StandIn) -> None:
     process = await start(server, "exec", "sya", "x", "--wait", "1000")
     assert process.stderr is not None

@@ -284,7 +284,10 @@ def _status(call: Call, run: Run) -> int:
     number = getattr(signal, receipt.signal or "", None)
     if receipt.ended_by == "exit" and isinstance(number, signal.Signals):
         return BY_SIGNAL + number
-    return _say(f"{call.service}: {receipt.error or f'it ended by {receipt.ended_by}'}", 1)
+    handed_back = receipt.retryable and receipt.ended_by in ("stopped", "refused")
+    return _say(
+        f"{call.service}: {receipt.error or f'it ended by {receipt.ended_by}'}", NO_SLOT_STATUS if handed_back else 1
+    )
 
 
 def _say(message: str, status: int) -> int:
