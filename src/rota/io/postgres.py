@@ -30,6 +30,17 @@ CONNECT_TIMEOUT_S: Final = 10.0
 COMMAND_TIMEOUT_S: Final = 40.0
 """How long a pool's statement waits for its answer. The server gives up sooner; only a dead line takes so long."""
 
+READ_ONLY: Final = "The database at {place} is read-only now (a failover?)."
+READ_ONLY_SOURCES: Final = {
+    "user": "for this user (ALTER ROLE)",
+    "database": "for this database (ALTER DATABASE)",
+    "database user": "for this user in this database (ALTER ROLE … IN DATABASE)",
+    "client": "in its address (ROTA_DSN) or in PGOPTIONS",
+}
+"""Who has said so, by pg_settings.source; what a file of the server says may change at any time."""
+READ_ONLY_LOOK_S: Final = 2.0
+"""How long it may take to ask why."""
+
 Pooler = Literal["none", "transaction"]
 Connection = Any
 """An asyncpg connection, or the pool's proxy of one."""
@@ -218,12 +229,36 @@ def translated(error: Exception, target: Target) -> Exception:
                 f"A connection pooler at {target.shown} loses prepared statements. Set ROTA_POOLER=transaction."
             )
         case asyncpg.ReadOnlySQLTransactionError():
-            return DatabaseAway(f"The database at {target.shown} is read-only now (a failover?).")
+            return DatabaseAway(READ_ONLY.format(place=target.shown))
         case _ if isinstance(error, _AWAY):
             said = str(error).strip() or type(error).__name__
             return DatabaseAway(f"The database at {target.shown} does not answer: {said}.")
         case _:
             return error
+
+
+async def why_read_only(conn: Connection, target: Target) -> str:
+    """Words for a refused write, from a connection that is not needed any more."""
+    try:
+        standby, name, source = await conn.fetchrow(
+            "SELECT pg_is_in_recovery(), current_user, source FROM pg_settings "
+            "WHERE name = 'default_transaction_read_only'",
+            timeout=READ_ONLY_LOOK_S,
+        )
+    except Exception:
+        # It went down together with the write, or stands in somebody's broken transaction.
+        return READ_ONLY.format(place=target.shown)
+    if standby:
+        return (
+            f"The database at {target.shown} is read-only: it is a standby now (a failover?). Let ROTA_DSN name the "
+            "primary, or add target_session_attrs=read-write to it."
+        )
+    if source in READ_ONLY_SOURCES:
+        return (
+            f"The database at {target.shown} is read-only for the user {name!r}: default_transaction_read_only is on "
+            f"{READ_ONLY_SOURCES[source]}. Turn it off there, or take another user."
+        )
+    return READ_ONLY.format(place=target.shown)
 
 
 class Database:
@@ -350,13 +385,22 @@ class Database:
             self._at_hand.append(conn)
 
     async def _dismiss(self, pool: Any, conn: Connection, error: BaseException) -> None:
-        if isinstance(
-            error, asyncpg.ReadOnlySQLTransactionError | asyncpg.exceptions.InternalClientError | TimeoutError
-        ):
-            # After a statement without an answer the pool would wait for one to its cancellation, too.
-            conn.terminate()
-        # After an error the pool looks at it first.
-        await pool.release(conn)
+        """Gives back a connection on which an error came.
+
+        Raises: DatabaseAway in place of a refused write, with the words for it.
+        """
+        try:
+            match error:
+                case asyncpg.ReadOnlySQLTransactionError():
+                    why = await why_read_only(conn, self.target)
+                    conn.terminate()
+                    raise DatabaseAway(why) from error
+                case asyncpg.exceptions.InternalClientError() | TimeoutError():
+                    # After a statement without an answer the pool would wait for one to its cancellation, too.
+                    conn.terminate()
+        finally:
+            # After an error the pool looks at it first.
+            await pool.release(conn)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
