@@ -197,6 +197,19 @@ async def test_a_disk_that_is_full_at_the_start_is_told_and_waited_for(folder: P
                 assert "cannot be used: No space left" in program.err
 
 
+async def test_what_happens_is_told_once(folder: Path) -> None:
+    async with stand_in() as gateway:
+        await paired(folder, gateway)
+        with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway)) as program:
+            connection = await welcomed(gateway)
+            await connection.send("bye", {"reason": "moving house"})
+            await connection.socket.close()
+            await welcomed(gateway)
+            program.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(program.status) == 0
+            assert program.err.count("moving house") == 1
+
+
 async def test_the_first_ctrl_c_lets_a_session_end(folder: Path) -> None:
     async with stand_in() as gateway:
         await paired(folder, gateway)
