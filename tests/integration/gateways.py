@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from rota.settings import Settings
 
 TOKEN = "engine token of the tests"
 KEY = "a key for job tokens that is long enough"
-WAIT_S = 30.0
+WAIT_S = 60.0
 """How long anything that must come is awaited."""
 ACME = "acme"
 _instances = count(1)
@@ -83,10 +84,10 @@ STILL = Pace(look_s=3600, reap_s=3600, tidy_s=3600, barred_s=3600)
 class Engine:
     """An engine in some language: nothing but HTTP."""
 
-    def __init__(self, replica: Replica, *, token: str | None = TOKEN) -> None:
+    def __init__(self, replica: Replica, *, token: str | None = TOKEN, tls: ssl.SSLContext | None = None) -> None:
         self.base = replica.server.serving.address
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._http = aiohttp.ClientSession()
+        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls or True))
 
     async def __aenter__(self) -> "Engine":
         return self
@@ -229,9 +230,9 @@ class Runner:
 
 @asynccontextmanager
 async def dialled(replica: Replica, **options: Any) -> AsyncIterator[Runner]:
-    """A connection on which nothing was said yet; `port`: of what stands in between."""
+    """A connection on which nothing was said yet; `port`: of what stands in between; `ssl`: whom it trusts."""
     port = options.pop("port", None) or replica.server.serving.port
-    url = f"ws://{options.pop('name', '127.0.0.1')}:{port}/v1/connect"
+    url = f"{'wss' if options.get('ssl') else 'ws'}://{options.pop('name', '127.0.0.1')}:{port}/v1/connect"
     options = {
         "subprotocols": ["reelbolt.runner.v1"], "max_size": None, "proxy": None, "host": "127.0.0.1", "port": port,
     } | options  # fmt: skip
@@ -241,10 +242,15 @@ async def dialled(replica: Replica, **options: Any) -> AsyncIterator[Runner]:
 
 @asynccontextmanager
 async def connected(
-    replica: Replica, auth: dict[str, Any], *, port: int | None = None, **hello: Any
+    replica: Replica,
+    auth: dict[str, Any],
+    *,
+    port: int | None = None,
+    tls: ssl.SSLContext | None = None,
+    **hello: Any,
 ) -> AsyncIterator[Runner]:
     """A runner that was welcomed; its welcome is the first that it has `seen`."""
-    async with dialled(replica, port=port) as runner:
+    async with dialled(replica, port=port, ssl=tls) as runner:
         await runner.hello(auth, **hello)
         runner.seen.append(await runner.hear("welcome"))
         yield runner

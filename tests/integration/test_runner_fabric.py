@@ -53,7 +53,7 @@ async def our_runner(
     runner = Runner(
         agent=Agent(CAPABILITIES, Random(1)), gateway=there, tls=trusted(None),
         prove=proof.of_device(lambda: identity, there), capabilities=CAPABILITIES, scratch=scratch, make_media=made,
-        room=Room(scratch.open(), 0, 1 << 40), ring=RingLog(None), shown=Silent(), clock=clock,
+        room=Room(0, 1 << 40), ring=RingLog(None), shown=Silent(), clock=clock,
     )  # fmt: skip
     task = asyncio.create_task(runner.run())
     try:

@@ -9,6 +9,7 @@ Spec: runners, "Gateway internal API".
 import asyncio
 import contextlib
 import hmac
+import ssl
 from collections.abc import Collection, Coroutine
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -59,6 +60,7 @@ class InternalApi:
         token: what engines show; None: the internal API is off.
         buffer: slots of the pool beyond what is asked for.
         secrets: of this program; none of them goes to a runner.
+        tls: whom it trusts to be another replica; None: whom the system trusts.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class InternalApi:
         token: str | None,
         buffer: int = 0,
         secrets: Collection[str] = (),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self._secrets = frozenset(secrets)
         self._exchange = exchange
         self._waiters = waiters
@@ -279,7 +283,7 @@ class InternalApi:
             headers={"Authorization": f"Bearer {self._token}", FORWARDED: self._exchange.gateway.rules.instance,
                      "Content-Type": "application/json"},
             timeout=aiohttp.ClientTimeout(total=answer_s, connect=FORWARD_CONNECT_S),
-            allow_redirects=False,
+            allow_redirects=False, ssl=self._tls or True,
         ) as answer:  # fmt: skip
             return Response(await answer.read(), answer.status, media_type="application/json")
 

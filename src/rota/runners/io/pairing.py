@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from rota.errors import RunnerError, SettingsError
+from rota.io.reach import why_not_reached
 from rota.runners.dial import Gateway
 from rota.runners.io.identity import (
     NEXT_NAME,
@@ -154,19 +155,24 @@ async def rotate(gateway: Gateway, folder: Path, *, tls: ssl.SSLContext, overlap
 async def _post(
     gateway: Gateway, url: str, asked: PairRequest | RotateRequest, tls: ssl.SSLContext
 ) -> tuple[int, bytes]:
+    proxy = proxy_to(gateway.host, gateway.port, tls=gateway.tls)
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as http,
             http.post(
                 url, data=msgspec.json.encode(asked), headers={"Content-Type": "application/json"},
-                ssl=tls if gateway.tls else True, allow_redirects=False,
-                proxy=proxy_to(gateway.host, tls=gateway.tls),
+                ssl=tls if gateway.tls else True, allow_redirects=False, proxy=proxy,
             ) as answer,
         ):  # fmt: skip
             body = await answer.content.read(ANSWER_BYTES_MAX)
             return answer.status, body
+    except aiohttp.ClientResponseError as error:
+        # The library's words quote the address that was asked, with a proxy's account (I10).
+        refused = isinstance(error, aiohttp.ClientHttpProxyError)
+        why = f"the proxy answered {error.status}" if refused else "what answers there does not speak HTTP"
+        raise RunnerError(f"The gateway {gateway.shown} was not reached: {why}.") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        why = str(error) or type(error).__name__
+        why = why_not_reached(error)
         raise RunnerError(f"The gateway {gateway.shown} was not reached: {why}. Is the address right?") from None
 
 

@@ -33,6 +33,7 @@ from rota.runners.io.gateway_server import GatewayServer
 from rota.runners.io.internal_api import InternalApi
 from rota.runners.io.retention import Retention
 from rota.runners.io.store import RunnerStore
+from rota.runners.io.trust import trusted_gateways
 from rota.runners.io.usage import UsageBook
 from rota.runners.io.waiters import Waiters
 from rota.runners.matching import Needs
@@ -96,6 +97,7 @@ class Replica:
         self._clock = clock
         self._names = names_of(settings)
         self._keys = keys_of(settings)
+        self._tls = trusted_gateways(settings.gateway_ca)
         self._rules = Rules(instance, settings.gateway_min_agent, settings.gateway_hellos_per_s)
         self._database = Database(target, size=DATABASE_SIZE)
         self._tasks: list[asyncio.Task[None]] = []
@@ -127,7 +129,7 @@ class Replica:
         self._waiters = Waiters(store)
         api = InternalApi(
             exchange, self._waiters, token=settings.gateway_token, buffer=settings.gateway_buffer_slots,
-            secrets=secrets_of(settings),
+            secrets=secrets_of(settings), tls=self._tls,
         )  # fmt: skip
         place = Place(settings.gateway_host, settings.gateway_port, settings.gateway_cert, settings.gateway_cert_key)
         door = DeviceApi(devices, names=self._names)
