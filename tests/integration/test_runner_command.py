@@ -173,7 +173,7 @@ async def test_a_disk_that_is_full_at_the_start_is_told_and_waited_for(folder: P
                 assert connection.hello["payload"]["capabilities"]["jobTypes"] == []
                 program.signal(signal.SIGTERM)
                 assert await asyncio.to_thread(program.status) == 0
-                assert "cannot be used: No space left" in program.err
+                assert program.err.count("cannot be used: No space left") == 1, "what is urgent is told, and once"
 
 
 async def test_the_first_ctrl_c_lets_a_session_end(folder: Path) -> None:

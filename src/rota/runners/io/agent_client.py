@@ -16,7 +16,6 @@ from typing import Final, Protocol
 import msgspec
 
 from rota.io.clock import lease_clock
-from rota.io.log import get_logger
 from rota.io.scratch import Scratch
 from rota.runners.agent import Agent
 from rota.runners.agent_events import (
@@ -48,8 +47,6 @@ LOOK_S: Final = 1.0
 LOOK_S_MIN: Final = 0.005
 ROOM_EVERY_S: Final = 5.0
 """Between two looks at the disk."""
-
-log = get_logger("rota.runner")
 
 
 class Shown(Protocol):
@@ -180,9 +177,8 @@ class Runner:
                 self._send(number, frame)
             case Hang(number, code, reason, at_once):
                 self._hang(number, code, reason, at_once=at_once)
-            case Tell(event, text, urgent):
+            case Tell(event, text):
                 self._ring.write(event, text=text)
-                (log.warning if urgent else log.debug)(event, text=text)
             case Exit(status):
                 self._end(status)
             case _:
