@@ -24,19 +24,49 @@ from rota.settings import Settings
 
 TOKEN = "engine token of the tests"
 KEY = "a key for job tokens that is long enough"
-WAIT_S = 30.0
+WAIT_S = 60.0
 """How long anything that must come is awaited."""
 ACME = "acme"
 _instances = count(1)
 
 
+class LateReplica(Replica):
+    """One that hears late, or never, what the others say through the database: when the test says so."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.unheard: list[str] = []
+
+    def _heard(self, said: str) -> None:
+        self.unheard.append(said)
+
+    async def told_by(self, other: Replica) -> None:
+        """Waits until the other has said that a runner is connected there."""
+        name = other.exchange.gateway.rules.instance
+        async with asyncio.timeout(WAIT_S):
+            while not any(said.startswith("connected:") and name in said for said in self.unheard):
+                await asyncio.sleep(0.01)
+
+    def hear(self) -> None:
+        """Hears all, in order."""
+        words, self.unheard = self.unheard, []
+        for said in words:
+            super()._heard(said)
+
+    def listen_anew(self) -> None:
+        """As after a connection that broke: what was said meanwhile is lost."""
+        self.unheard.clear()
+        self._connected()
+
+
 @asynccontextmanager
 async def gateway(
-    dsn: str, *, pace: Pace | None = None, clock: Callable[[], float] | None = None, **settings: Any
-) -> AsyncIterator[Replica]:
+    dsn: str, *, pace: Pace | None = None, clock: Callable[[], float] | None = None, of: type[Replica] = Replica,
+    **settings: Any,
+) -> AsyncIterator[Replica]:  # fmt: skip
     """One replica on a free port."""
     values: dict[str, Any] = {"gateway_port": 0, "gateway_token": TOKEN, "gateway_key": KEY}
-    replica = Replica(
+    replica = of(
         Settings(**(values | settings)), Target(dsn), instance=f"gateway-{next(_instances)}",
         pace=pace or Pace(look_s=0.2, reap_s=0.2, tidy_s=60, barred_s=60), clock=clock,
     )  # fmt: skip

@@ -47,7 +47,8 @@ async def our_runner(
     """Pairs with a code, and runs; `port`: of what stands in between."""
     there = at(replica) if port is None else parse_gateway(f"ws://127.0.0.1:{port}")
     code = await replica.exchange.devices.new_code(ACME, "a desktop")
-    identity = await pair(at(replica), str(code).lower(), name="n", os="linux", arch="amd64", tls=trusted(None))
+    kept = folder.with_name(f"{folder.name}-state")
+    identity = await pair(at(replica), str(code).lower(), kept, name="n", os="linux", arch="amd64", tls=trusted(None))
     scratch, made = Scratch(folder, prefix="runner-"), Made()
     runner = Runner(
         agent=Agent(CAPABILITIES, Random(1)), gateway=there, tls=trusted(None),

@@ -42,12 +42,18 @@ class CheckLine(msgspec.Struct, frozen=True):
 
 def check_argv(
     source: Annotated[
-        str, typer.Argument(help="ffmpeg or ffprobe, then -- and its arguments; or a file of JSON lines, - for stdin.")
+        str,
+        typer.Argument(
+            help="ffmpeg or ffprobe, then -- and its arguments; or a file of JSON lines, - for stdin.",
+            metavar="TOOL|FILE",
+        ),
     ] = "-",
-    arguments: Annotated[list[str] | None, typer.Argument(help="The arguments, after --.", metavar="[ARGS]…")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="The arguments, after --.", metavar="ARGS…")] = None,
     folder: Annotated[
         Path,
-        typer.Option("--folder", exists=True, file_okay=False, help="The session's folder, for a command line."),
+        typer.Option(
+            "--folder", exists=True, file_okay=False, help="The session's folder, for a command line.", metavar="DIR"
+        ),
     ] = Path(),
 ) -> None:
     """Show what the argv gate makes of a command line, or of many as JSON lines.

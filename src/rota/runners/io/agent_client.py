@@ -178,6 +178,7 @@ class Runner:
             case Hang(number, code, reason, at_once):
                 self._hang(number, code, reason, at_once=at_once)
             case Tell(event, text):
+                # A person, or the program's log, has it from what is shown.
                 self._ring.write(event, text=text)
             case Exit(status):
                 self._end(status)

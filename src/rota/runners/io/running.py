@@ -127,7 +127,9 @@ def _kept(folder: Path, first: Identity) -> Callable[[], Identity]:
 async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown: Shown) -> int:
     """Runs a runner until it was drained by a signal, or its gateway refuses it for good.
 
-    SIGTERM, and a second Ctrl-C, let no session go on; the first Ctrl-C lets those that run end.
+    SIGTERM, and a second Ctrl-C, let no session go on; the first Ctrl-C lets those that run end. SIGHUP, of a terminal
+    that closes, is like SIGTERM where it is the first of all, and nothing where it is not, or was ignored from the
+    start (nohup).
 
     Returns: the exit status.
     """
@@ -197,11 +199,14 @@ def _on_signals(drain: Callable[..., None], shown: Shown) -> None:
     asked: list[int] = []
 
     def stop(number: int) -> None:
+        if number == signal.SIGHUP and asked:
+            return
         patient = number == signal.SIGINT and not asked
         asked.append(number)
         shown.saw(Tell("draining", PATIENT if patient else AT_ONCE))
         drain("stopped here", deadline_s=None if patient else 0.0)
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    for number in (signal.SIGTERM, signal.SIGINT, *hangup):
         loop.add_signal_handler(number, stop, number)
