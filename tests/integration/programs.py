@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import psutil
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 """Generous: only a failing test waits that long."""
 ROTA = (sys.executable, "-P", "-m", "rota.cli.main")
 

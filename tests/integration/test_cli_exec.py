@@ -25,7 +25,7 @@ from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang, s
 from tests.integration.programs import ROTA, clean_environment
 from tests.integration.real_exec_server import real_exec_server
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 async def flood(streams: Streams, _args: Any) -> Receipt | None:
@@ -168,6 +168,30 @@ async def test_a_terminal_shows_the_place_in_line(server: StandIn) -> None:
     assert (process.returncode, out) == (0, b"x")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+async def test_a_terminal_shows_what_a_call_waits_for_that_stands_in_no_line(server: StandIn) -> None:
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    process = await asyncio.create_subprocess_exec(
+        *ROTA, "exec", "speech", env=environment(server), stdin=subprocess.DEVNULL, stdout=PIPE, stderr=theirs
+    )
+    os.close(theirs)
+    shown = ""
+    async with asyncio.timeout(WAIT_S):
+        while shown.count("waiting: no exec server that is connected offers speech") < 2:
+            shown += (await asyncio.to_thread(os.read, ours, 4096)).decode()
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+    os.close(ours)
+    assert max(map(len, shown.split("\r\x1b[K"))) == 59, "a line that went on could not be written over"
+    assert process.returncode == 130
+
+
 async def test_slots_tell_of_jobs_that_no_worker_has_claimed_where_there_is_a_database(
     server: StandIn, migrated_dsn: str
 ) -> None:
@@ -187,7 +211,9 @@ async def test_slots_tell_of_jobs_that_no_worker_has_claimed_where_there_is_a_da
             )
             out, _ = await asyncio.wait_for(process.communicate(), WAIT_S)
             assert process.returncode == 0
-            assert json.loads(out)[0].get("unclaimed", {}).get("all") == told
+            (seen,) = json.loads(out)
+            assert seen.get("unclaimed", {}).get("all") == told
+            assert (seen["draining"], seen["jobs"], seen["waitgroups"]["all"]["running"]) == (False, [], 0)
 
 
 async def shell(server: StandIn, script: str) -> tuple[int | None, bytes, str]:

@@ -25,7 +25,7 @@ from tests.integration.real_exec_server import real_exec_server
 from tests.integration.test_readme import ROOT, SOURCE, blocks_of
 
 COMMANDS = {"cat": cat, "say": say, "fail": fail, "hang": hang}
-WAIT_S = 30.0
+WAIT_S = 60.0
 """Generous: only a failing test waits that long."""
 
 

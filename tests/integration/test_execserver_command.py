@@ -79,6 +79,8 @@ def test_config_check_says_what_is_there(
     done = check(folder, capsys, monkeypatch)
     assert (done.status, done.err) == (0, "")
     assert "exec.toml: fine, 2 services (cat, hold), slots: all 2" in done.out
+    config = {"file": "exec.toml", "services": ["cat", "hold"], "waitgroups": {"all": 2}, "missing": []}
+    assert json.loads(check(folder, capsys, monkeypatch, "--json").out) == {"settings": "fine", "config": config}
     assert "no program" not in done.out
     for program in ("/no/such/tool", "./tool", "no-such-tool"):
         (folder / "exec.toml").write_text(CONFIG.format(server="").replace('["cat"]', f'["{program}"]'))
@@ -91,6 +93,7 @@ def test_config_check_without_an_exec_server_is_about_the_settings(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "there is none here" in check(folder, capsys, monkeypatch).out
+    assert json.loads(check(folder, capsys, monkeypatch, "--json").out) == {"settings": "fine", "config": None}
     assert check(folder, capsys, monkeypatch, "--config", "other.toml").status == 2
     monkeypatch.setenv("ROTA_LIMITT", "3")
     bad = check(folder, capsys, monkeypatch)

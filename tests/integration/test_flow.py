@@ -24,7 +24,7 @@ from rota.queue.job import Ask, JobRow, State
 from tests.integration import flow_program
 from tests.integration.test_worker import Bench, made_bench, until, working
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

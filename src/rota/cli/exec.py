@@ -50,9 +50,13 @@ def exec_command(  # noqa: PLR0917 - the options of a command
     target: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where its output goes, whole or not at all.", metavar="FILE")
     ] = None,
-    priority: Annotated[int, typer.Option("--priority", help="Higher is served first.")] = 0,
-    timeout_s: Annotated[float | None, typer.Option("--timeout", help="Seconds that it may run.", min=0)] = None,
-    wait_s: Annotated[float | None, typer.Option("--wait", help="Seconds to wait for a slot.", min=0)] = None,
+    priority: Annotated[int, typer.Option("--priority", help="Higher is served first.", metavar="N")] = 0,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", help="Seconds that it may run.", min=0, metavar="SECONDS")
+    ] = None,
+    wait_s: Annotated[
+        float | None, typer.Option("--wait", help="Seconds to wait for a slot.", min=0, metavar="SECONDS")
+    ] = None,
     env: Annotated[
         list[str] | None, typer.Option("--env", help="A variable that the service declares.", metavar="NAME=VALUE")
     ] = None,

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Annotated
 
-import msgspec
 import typer
+from msgspec import structs
 from rich.text import Text
 
 from rota.app import EMBEDDED, App
@@ -80,8 +80,11 @@ def _plain(seen: Seen, job: str | None, unclaimed: Unclaimed | None) -> dict[str
     if seen.error is not None:
         told["error"] = seen.error
     if seen.overview is not None:
-        told |= msgspec.to_builtins(seen.overview)
-        told["jobs"] = [msgspec.to_builtins(view) for view in _of(seen.overview, job)]
+        # Whole, also what the wire leaves out.
+        told |= structs.asdict(seen.overview)
+        told["waitgroups"] = {name: structs.asdict(view) for name, view in seen.overview.waitgroups.items()}
+        told["services"] = {name: structs.asdict(view) for name, view in seen.overview.services.items()}
+        told["jobs"] = [structs.asdict(view) for view in _of(seen.overview, job)]
         if unclaimed is not None:
             told["unclaimed"] = {name: unclaimed(_services(seen.overview, name)) for name in seen.overview.waitgroups}
     return told

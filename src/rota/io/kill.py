@@ -98,11 +98,16 @@ def kill_orphans(*, but: set[int]) -> list[int]:
     Args:
         but: the process ids of those that it did start.
 
-    Returns: the process ids of the others.
+    Returns: the process ids of the others that were still running.
     """
-    orphans = [child.pid for child in psutil.Process().children() if child.pid not in but]
-    for pid in orphans:
-        kill_tree(pid)
+    found = []
+    for child in psutil.Process().children():
+        if child.pid in but:
+            continue
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child.pid)
+        kill_tree(child.pid)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-    return orphans
+            os.waitpid(child.pid, 0)
+    return found

@@ -2,19 +2,40 @@
 
 from collections.abc import Iterator
 from itertools import islice, repeat
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rota.slots import messages, place
 from rota.slots.calls import Call, Group
 from rota.slots.load import Load
-
-if TYPE_CHECKING:
-    from rota.slots.broker import Broker
+from rota.slots.rules import Rules
 
 Eta = tuple[float, float] | tuple[None, None]
 
 
-def position(broker: "Broker", call: Call, now: float) -> messages.Position:
+class Dealer(Protocol):
+    """What is looked at: the broker, which imports this."""
+
+    rules: Rules
+    load: Load
+    draining: bool
+    groups: dict[str, Group]
+
+    @property
+    def waiting(self) -> int:
+        """How many wants stand in the books."""
+
+    @property
+    def in_use(self) -> int:
+        """How many slots are with somebody."""
+
+    def busy(self, group: Group) -> list[Call]:
+        """The calls that have a slot of this waitgroup."""
+
+    def hello(self) -> messages.Hello:
+        """What the exec server is, now."""
+
+
+def position(broker: Dealer, call: Call, now: float) -> messages.Position:
     """Where a call stands in its waitgroup, and about when its turn comes."""
     group = call.group
     slots = group.ledger.processes
@@ -26,7 +47,7 @@ def position(broker: "Broker", call: Call, now: float) -> messages.Position:
     return messages.Position(call.job_id, before, group.ledger.in_use, slots, low_s, high_s)
 
 
-def overview(broker: "Broker", now: float) -> messages.Overview:
+def overview(broker: Dealer, now: float) -> messages.Overview:
     """All at a glance, the first wants in the order in which they are dealt slots."""
     rows: list[messages.JobView] = []
     groups = {}

@@ -151,7 +151,7 @@ class Commands:
             folder = self._scratch.take()
         except OSError as error:
             what = "Free some disk" if error.errno in FULL else "Look at server.scratch"
-            words = f"No scratch folder can be made: {error.strerror}. {what}."
+            words = f"No scratch folder can be made: {error.strerror} ({error.filename}). {what}."
             self._ended(job_id, refused(words, retryable=True))
             return
         try:
