@@ -282,6 +282,13 @@ async def tiny(ctx: rota.Context) -> None:
     recorder.note(END, ctx.job)
 
 
+@app.job(limit=40, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
+async def waits_for_a_thread(ctx: rota.Context) -> None:
+    """A coroutine that waits for a thread of its event loop, of which there are few."""
+    recorder.note(START, ctx.job)
+    await asyncio.to_thread(time.sleep, LONG_S)
+
+
 @dataclass(frozen=True)
 class Call:
     """What to stop."""
