@@ -123,7 +123,7 @@ class Place:
     @property
     def environ(self) -> dict[str, str]:
         """The reader's environment: this interpreter's commands first, and no setting but the database."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "PG"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "PG", "SSL_CERT_"))}
         kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
         return {**kept, "ROTA_DSN": self.dsn, "PYTHONDONTWRITEBYTECODE": "1"}
 
