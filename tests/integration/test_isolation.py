@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -89,7 +90,10 @@ async def test_a_child_answers_and_serves_again(migrated_dsn: str) -> None:
 @pytest.mark.parametrize(
     ("do", "state", "tries", "error"),
     [
-        ("raise", "failed", 2, "ValueError: as it was told (isolation_program.py:"),
+        ("raise plain", "failed", 2, "ValueError: as it was told (isolation_program.py:"),
+        ("raise book", "failed", 2, "ValueError: word word"),
+        ("raise leaves", "failed", 2, "Leaves: its message cannot be read, because that raises SystemExit"),
+        ("raise bare", "failed", 2, "Bare: b"),
         ("fail", "failed", 1, "for good"),
         ("not-json", "failed", 1, "The result cannot be stored: $ is a object"),
         ("die", "failed", 2, "The child process ended in the middle of the job (exit status 9)"),
@@ -97,7 +101,7 @@ async def test_a_child_answers_and_serves_again(migrated_dsn: str) -> None:
 )
 async def test_how_a_job_in_a_child_can_fail(migrated_dsn: str, do: str, state: str, tries: int, error: str) -> None:
     async with working(migrated_dsn, max_tries=2) as (app, store):
-        row = await until(store, await app.enqueue("obey", Order(do)), ended)
+        row = await until(store, await app.enqueue("obey", Order(*do.split())), ended)
         assert (row.state, row.tries) == (state, tries)
         assert error in (row.last_error or "")
         # The worker lives, and the next job finds a child.
@@ -116,6 +120,26 @@ async def test_an_outcome_comes_through(migrated_dsn: str) -> None:
         row = await until(store, await app.enqueue("obey", Order("snooze")), lambda row: row.last_error == "later")
         assert (row.state, row.tries) == ("queued", 0)
         assert (row.run_after - row.now).total_seconds() > 500
+
+
+async def test_a_program_may_take_longer_to_load_than_a_lease_lasts(
+    migrated_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job whose handler has not been called yet has not stalled."""
+    (tmp_path / "slow_to_load.py").write_text(
+        "import time\ntime.sleep(2.5)\ndef handle(ctx): return ctx.job.tries\nhandle.__module__ = __name__\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    async with working(migrated_dsn) as (app, store):
+        namespace: dict[str, Any] = {"__name__": "slow_to_load"}
+        exec("def handle(ctx): return None", namespace)  # as the worker has loaded it, and its children have not
+        app.job("slow", isolation="process", lease_s=1.5, heartbeat_s=0.2, max_tries=1)(namespace["handle"])
+        worker = app.worker()
+        run = asyncio.create_task(worker.run())
+        row = await until(store, await app.enqueue("slow"), ended)
+        worker.stop()
+        await asyncio.wait_for(run, 20)
+    assert (row.state, row.result, row.last_error) == ("done", "1", None)
 
 
 async def test_progress_of_a_child_moves_the_lease(migrated_dsn: str) -> None:

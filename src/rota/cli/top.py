@@ -30,7 +30,9 @@ FRAME_LINES = 6
 
 
 def top(
-    every: Annotated[float, typer.Option("--every", min=0.5, max=3600, help="Seconds between looks.")] = 2.0,
+    every: Annotated[
+        float, typer.Option("--every", min=0.5, max=3600, help="Seconds between looks.", metavar="SECONDS")
+    ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
     as_json: Json = False,
     dsn: Dsn = None,
@@ -129,16 +131,19 @@ def _server(line: ServerLine) -> Sequence[Text]:
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[Text]], *, width: int) -> list[Text]:
-    """Lines of a name and numbers. The name gives way where the terminal ends: a number that is cut is another one."""
+    """Lines of a name and numbers. Where the terminal ends the name gives way, and then the last columns are left out:
+    a number that is cut is another one."""
     cells = [[Text(name, style="bold") for name in names], *rows]
     widths = [max(row[column].cell_len for row in cells) for column in range(len(names))]
-    widths[0] = min(widths[0], max(NAME_MIN, width - sum(widths[1:]) - GAP * (len(names) - 1)))
+    while len(widths) > 2 and NAME_MIN + sum(widths[1:]) + GAP * (len(widths) - 1) > width:
+        widths.pop()
+    widths[0] = min(widths[0], max(NAME_MIN, width - sum(widths[1:]) - GAP * (len(widths) - 1)))
     lines = []
     for first, *numbers in cells:
         name = first.copy()
         name.truncate(widths[0], overflow="ellipsis", pad=True)
         line = name
-        for number, size in zip(numbers, widths[1:], strict=True):
+        for number, size in zip(numbers, widths[1:], strict=False):
             line.append(" " * (GAP + size - number.cell_len))
             line.append_text(number)
         lines.append(_cut(line, width))

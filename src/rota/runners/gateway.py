@@ -61,6 +61,7 @@ class Gateway:
                 events.Opened: links.opened, events.Heard: links.heard, events.Lost: links.lost,
                 events.Received: self._received, events.Garbled: self._garbled,
                 events.Verified: admission.verified, events.Refused: admission.refused, events.Kept: admission.kept,
+                events.Elsewhere: admission.elsewhere, events.Listening: admission.listening,
                 events.Demand: dealing.demand, events.Claimed: dealing.claimed, events.Renewed: beats.renewed,
                 events.Unsendable: ends.unsendable, events.LeaseLost: ends.lease_lost, events.Moved: ends.moved,
                 events.CancelJob: ends.cancelled, events.JobEnded: ends.ended,

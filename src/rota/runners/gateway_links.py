@@ -12,6 +12,7 @@ from rota.runners import gateway_events as events
 from rota.runners import messages
 from rota.runners.gateway_outgoing import Outgoing
 from rota.runners.messages import CloseCode
+from rota.runners.ramp import told_s
 from rota.runners.registry import Link, Phase, Registry
 from rota.runners.timers import Timers
 
@@ -124,7 +125,7 @@ class Links:
         self, link: Link, code: int, reason: str, retry_after_s: float | None = None, server_time: str | None = None
     ) -> None:
         """Says why, and when to come again, and closes."""
-        wait = None if retry_after_s is None else max(1, round(retry_after_s))
+        wait = None if retry_after_s is None else told_s(retry_after_s)
         self._out.send(link, messages.Bye(reason=reason, retry_after_sec=wait, server_time=server_time))
         self.end(link, code, reason)
 

@@ -94,6 +94,10 @@ class Link:
     """What the gateway had heard of new work when the claim was made: of any, and of queued jobs."""
     barred: set[str] = field(default_factory=set)
     """Devices and organisations that were barred while its hello was looked at: what was read of them may be older."""
+    order: int = 0
+    """Of its hello, among all that any replica found good."""
+    elsewhere: dict[str, int] = field(default_factory=dict)
+    """Hellos that other replicas found good while its own was looked at: the order of the last, by runner."""
     jobs: dict[str, Live] = field(default_factory=dict)
     beats: deque[RunnerHeartbeat] = field(default_factory=deque)
     declined: OrderedDict[str, float] = field(default_factory=OrderedDict)
