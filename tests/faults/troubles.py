@@ -27,7 +27,7 @@ from tests.faults.records import END, MOVE, PULSE, START, STOPPED, Recorder
 
 LEASE_S = 2.0
 HEARTBEAT_S = 0.5
-FENCED_S = 4.0
+FENCED_S = 6.0
 """A lease with half a second at its end for last words, on a busy machine."""
 LONG_S = 60.0
 """A lease that outlasts a test."""
