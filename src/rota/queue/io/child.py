@@ -17,6 +17,7 @@ import threading
 import traceback
 from contextvars import copy_context
 from functools import cache
+from math import inf
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -250,7 +251,7 @@ class _Guard:
         """A job begins, or ends (None)."""
         with self._condition:
             self._deadline = deadline
-            self._timer.set(deadline)
+            self._timer.set(inf if deadline is None else deadline)
             self._condition.notify()
 
     def move(self, deadline: float) -> None:
