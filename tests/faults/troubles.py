@@ -4,8 +4,10 @@ Handlers record their steps in the folder that FAULTS_RECORDS names, where a tes
 """
 
 import asyncio
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -25,7 +27,7 @@ from tests.faults.records import END, MOVE, PULSE, START, STOPPED, Recorder
 
 LEASE_S = 2.0
 HEARTBEAT_S = 0.5
-FENCED_S = 4.0
+FENCED_S = 6.0
 """A lease with half a second at its end for last words, on a busy machine."""
 LONG_S = 60.0
 """A lease that outlasts a test."""
@@ -278,3 +280,52 @@ async def tiny(ctx: rota.Context) -> None:
     recorder.note(START, ctx.job)
     await asyncio.sleep(0)
     recorder.note(END, ctx.job)
+
+
+@app.job(limit=40, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
+async def waits_for_a_thread(ctx: rota.Context) -> None:
+    """A coroutine that waits for a thread of its event loop, of which there are few."""
+    recorder.note(START, ctx.job)
+    await asyncio.to_thread(time.sleep, LONG_S)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What to stop."""
+
+    how: str
+
+
+def start_and_stop(how: str) -> object:
+    """Tells a program to stop, or a forked process, and gives its exit status; or uses a pool, which does the same."""
+    if how == "program":
+        with subprocess.Popen(["sleep", "60"]) as program:
+            program.terminate()
+            return program.wait()
+    forking = multiprocessing.get_context("fork")
+    if how == "forked":
+        forked = forking.Process(target=time.sleep, args=(60,))
+        forked.start()
+        forked.terminate()
+        forked.join()
+        return forked.exitcode
+    with forking.Pool(2) as pool:
+        return pool.map(abs, [-1, -2, -3])
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=1)
+def stops_others(ctx: rota.Context, payload: Call) -> object:
+    """In a thread."""
+    return start_and_stop(payload.how)
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=1, isolation="process")
+def stops_others_in_a_child(ctx: rota.Context, payload: Call) -> object:
+    """The same in a child process."""
+    return start_and_stop(payload.how)
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=1)
+async def stops_others_in_the_loop(ctx: rota.Context, payload: Call) -> object:
+    """The same in a coroutine."""
+    return start_and_stop(payload.how)

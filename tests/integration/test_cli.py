@@ -1,11 +1,14 @@
 """The `rota` command as a person calls it: real processes on a real database, and each refusal in one sentence."""
 
 import asyncio
+import contextlib
 import json
+import os
 import re
 import shlex
 import signal
 import subprocess
+import termios
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -155,6 +158,7 @@ def test_migrations_are_shown_applied_and_shown_again(folder: Path, dsn: str) ->
     first, again = rota("migrate", "up"), rota("migrate")
     assert first.out.startswith("applied 0001_jobs\n") and again.out == "The schema is up to date.\n"
     assert (first.status, again.status, first.err, again.err) == (0, 0, "", "")
+    assert rota.json("migrate", "up") == {"applied": []}
     there = rota.json("migrate", "status")
     assert there["missing"] == [] and there["applied"][0]["by"] == __version__
     assert set(there["applied"][0]) == {"number", "name", "at", "by"}
@@ -176,6 +180,7 @@ def test_options_may_stand_before_the_subcommand(folder: Path, dsn: str) -> None
     done = rota("migrate", "--dsn", dsn, "--schema", "mine", "up")
     assert (done.status, done.err) == (0, "")
     assert rota.json("migrate", "--dsn", dsn, "status", "--schema", "mine")["missing"] == []
+    assert rota.json("migrate", "--dsn", dsn, "--schema", "ours", "up")["applied"][0] == {"number": 1, "name": "jobs"}
 
 
 # --- jobs list ---
@@ -338,6 +343,30 @@ def test_the_table_says_how_to_see_more(rota: Rota, psql: Psql) -> None:
     assert len(rest) == 6 and not rest[-1].startswith("More")
 
 
+def test_what_a_person_copies_stays_whole_on_a_narrow_terminal(rota: Rota, psql: Psql) -> None:
+    psql(rota.dsn, "SELECT count(rota.enqueue('page')) FROM generate_series(1, 2)")
+    listed = on_terminal([*ROTA, "jobs", "list", "--limit", "1"], rota, columns=30).splitlines()
+    more = next(line for line in listed if "--after" in line)
+    (job_id,) = re.findall(r"--after ([0-9a-f-]{36})", more)
+    assert job_id in on_terminal([*ROTA, "jobs", "show", job_id], rota, columns=30)
+
+
+def on_terminal(argv: list[str | Path], rota: Rota, *, columns: int) -> str:
+    """What a command shows on a terminal of this width."""
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        termios.tcsetwinsize(theirs, (24, columns))
+        environ = {"PATH": os.environ["PATH"], "TERM": "xterm", "ROTA_DSN": rota.dsn}
+        with subprocess.Popen(argv, cwd=rota.folder, env=environ, stdout=theirs, stderr=theirs) as program:
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # Linux says that the last one has closed the terminal
+                while part := screen.read(65_536):
+                    shown += part
+        assert program.returncode == 0, shown
+    return shown.decode()
+
+
 # --- jobs show ---
 
 
@@ -370,7 +399,8 @@ def test_digits_of_more_than_one_job_and_of_none_are_refused(rota: Rota, psql: P
         ("jobs", "show", prefix), ("jobs", "show", "00000000"), ("jobs", "show", one["id"][:-8] + "0" * 8),
         ("jobs", "show", "0123456"), ("jobs", "retry", "0" * 33), ("jobs", "cancel", "not-an-id"),
     )  # fmt: skip
-    refused(ambiguous, f"More than one job begins with {prefix}: give more digits.", status=2)
+    both = f"{one['id'][:18]} and {other['id'][:18]}"
+    refused(ambiguous, f"More than one job begins with {prefix}, such as {both}: give more digits.", status=2)
     refused(none, "There is no job 00000000.", status=1)
     refused(whole, "There is no job", status=1)
     refused(short, "'0123456' is no job id: give the id, or at least its first 8 digits.", status=2)
@@ -478,7 +508,8 @@ def test_addresses_that_cannot_be_used_are_refused_and_not_shown(rota: Rota) -> 
         (
             f"postgresql://app:{SECRET}@127.0.0.1:1/shop",
             1,
-            "The database at postgresql://127.0.0.1:1/shop does not answer",
+            "The database at postgresql://127.0.0.1:1/shop does not answer: [Errno 111] Connect call failed "
+            "('127.0.0.1', 1). Is it running, and is its address (ROTA_DSN) right?",
         ),
         (f"postgresql://app:{SECRET}@nowhere.invalid/shop", 1, "does not answer"),
         (f"postgresql://rota:{SECRET}@/nothing?{query}", 1, "nothing does not exist. Create it, or correct ROTA_DSN."),
@@ -626,7 +657,7 @@ def test_programs_that_cannot_be_run_are_refused(rota: Rota) -> None:
         (":app", "names no program"), ("shop:", "names no program"),
         ("nowhere:app", "There is no module 'nowhere' here. Run this in the folder that holds it, or set PYTHONPATH."),
         ("shop.more:app", "There is no module 'shop.more' here."),
-        ("shop:other", "shop:other is no rota.App."),
+        ("shop:other", "shop:other is no rota.App. shop:app is one."),
         ("shop:hello", "shop:hello is no rota.App but a function."),
         ("shop:app.job", "shop:app.job is no rota.App but a method."),
         ("broken:app", "broken cannot be imported: it needs the module 'nothing_of_this_name'."),

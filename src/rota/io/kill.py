@@ -63,9 +63,33 @@ def signal_descendants(number: signal.Signals) -> None:
 
 
 def kill_descendants() -> None:
-    """Kills whatever this process has started, directly or not; the caller reaps."""
-    for child in psutil.Process().children():
-        kill_tree(child.pid)
+    """Kills whatever this process has started, directly or not. The caller reaps, and calls again while there are any:
+    they become its own, see `adopt_orphans`.
+
+    What goes on by leaving a child and ending is there for less than a millisecond: the whole table of processes would
+    be read too late.
+    """
+    waiting = [os.getpid()]
+    while waiting:
+        children = _children(waiting.pop())
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        waiting += children
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                found += map(int, file.read().split())
+    except ProcessLookupError:
+        pass  # it is gone, and its children are somebody else's
+    except OSError:  # no Linux, or one that was built without these files
+        with contextlib.suppress(psutil.Error):
+            found = [child.pid for child in psutil.Process(pid).children()]
+    return found
 
 
 def kill_orphans(*, but: set[int]) -> list[int]:

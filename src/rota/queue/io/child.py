@@ -16,7 +16,6 @@ import sys
 import threading
 import traceback
 from contextvars import copy_context
-from functools import cache
 from math import inf
 from typing import Any, TypeVar
 
@@ -25,13 +24,15 @@ from msgspec import structs
 from rota.commands import Call, Commands, Completed
 from rota.errors import ExecRefused, LeaseLost, NotNow, PayloadError, SettingsError
 from rota.ids import BatchId
-from rota.io import log, tracing
+from rota.io import forks, log, tracing
 from rota.io.clock import lease_clock
 from rota.io.death_timer import DeathTimer
 from rota.io.kill import kill_own_tree
 from rota.queue import dispatcher
 from rota.queue.child_calls import Answered, Asks, asks, completed
 from rota.queue.child_messages import (
+    MOVES_S,
+    START_S_MAX,
     Begin,
     Closing,
     Ended,
@@ -61,6 +62,7 @@ GUARD_STEP_S = 0.25
 TREE_S = 0.1
 """How long before the end of a lease a child begins to kill what it has started, and then itself."""
 T = TypeVar("T")
+_handlers: dict[tuple[Target, str], Handler] = {}
 
 
 class Host:
@@ -201,8 +203,7 @@ def main(fd: int, parent: int) -> None:
         if os.getppid() != parent:
             return
     # The worker alone decides when this process stops, whoever signals its group.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    forks.take_no_notice()
     wire = socket.socket(fileno=fd)
     stopping, orders, guard = threading.Event(), _Orders(), _Guard()
     host = Host(wire, stopping, guard)
@@ -307,7 +308,7 @@ def _read(wire: socket.socket, stopping: threading.Event, host: Host, orders: _O
 
 def _run(order: Run, host: Host) -> Ended:
     try:
-        handler = _handler(order.target, order.kind)
+        handler = _loaded(order, host)
     except BaseException as error:
         return _failed(error, f"The handler of kind {order.kind!r} cannot be loaded in a child process: ")
     try:
@@ -336,10 +337,36 @@ def _run(order: Run, host: Host) -> Ended:
 
 
 def _failed(error: BaseException, head: str = "") -> Ended:
-    return Ended(error=head + dispatcher.describe_error(error), traceback="".join(traceback.format_exception(error)))
+    return Ended(error=head + dispatcher.describe_error(error), traceback=_traceback(error))
 
 
-@cache
+def _traceback(error: BaseException) -> str:
+    try:
+        return log.redact_whole("".join(traceback.format_exception(error)))
+    except BaseException as unsayable:
+        return f"It cannot be read, because that raises {type(unsayable).__name__}"
+
+
+def _loaded(order: Run, host: Host) -> Handler:
+    """The handler; while its program is loaded, which may take long, the job counts as one that moves."""
+    key = order.target, order.kind
+    if key not in _handlers:
+        there = threading.Event()
+        threading.Thread(target=_move_until, args=(there, host), name="rota-loading", daemon=True).start()
+        try:
+            _handlers[key] = _handler(*key)
+        finally:
+            there.set()
+    return _handlers[key]
+
+
+def _move_until(there: threading.Event, host: Host) -> None:
+    for _ in range(round(START_S_MAX / MOVES_S)):
+        host.progressed(None)
+        if there.wait(MOVES_S):
+            return
+
+
 def _handler(target: Target, kind: str) -> Handler:
     if target.main_path is not None:
         # As multiprocessing does it: the main file under another name, so that its `if __name__` part does not run.

@@ -10,6 +10,7 @@ The rules are those of `rota.lease.LeaseBook`; this file only watches the clock,
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 import threading
@@ -47,6 +48,8 @@ LAST_LEFT_S: Final = 0.5
 """And what counts as left of one that was over when its process went on."""
 ASK_EVERY_S: Final = 1.0
 """How often it asks for cancelled jobs in place of an event loop that does not."""
+STOP_MAX_S: Final = 10.0
+STOP_LOOK_S: Final = 0.01
 LOOK_MAX_S: Final = 0.5
 LOOK_MIN_S: Final = 0.01
 
@@ -124,12 +127,14 @@ class Heart:
             self._thread = threading.Thread(target=self._run, name="rota-heart", daemon=True)
             self._thread.start()
 
-    def stop_beating(self) -> None:
+    async def stop_beating(self) -> None:
         """Ends the thread and the warden; safe before start and twice."""
         self._ending.set()
-        if self._thread is not None:
-            self._thread.join(timeout=10)
-            self._thread = None
+        thread, self._thread = self._thread, None
+        # Not in a thread that waits for this one: handlers may keep all of those that an event loop has.
+        gives_up_at = lease_clock() + STOP_MAX_S
+        while thread is not None and thread.is_alive() and lease_clock() < gives_up_at:  # noqa: ASYNC110 - a thread
+            await asyncio.sleep(STOP_LOOK_S)
         self._warden.close()
         self._timer.set(inf)
 
@@ -260,6 +265,7 @@ class Heart:
             # The leases run out by themselves; what may not happen is that this process lives on.
             log.error("jobs could not be given back before the end", error=str(error) or "no time was left")
         finally:
-            sys.stderr.flush()
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                sys.stderr.flush()
             last.killing.join(max(0.0, ends_at - lease_clock()))
             os._exit(FENCE_EXIT)

@@ -324,7 +324,7 @@ async def run_in_child(running: Running, children: Children) -> Ended:
 
     Raises: ChildDied.
     """
-    child = await children.take()
+    child = await children.take(starting=lambda: _ignore(running.progressed(None)))
     running.child = child
     telling: asyncio.Task[None] | None = None
     try:

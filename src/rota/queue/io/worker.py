@@ -253,7 +253,7 @@ class Worker:
             for task in [*loops, completing]:
                 task.cancel()
             await asyncio.gather(*loops, completing, return_exceptions=True)
-            await asyncio.to_thread(heart.stop_beating)
+            await heart.stop_beating()
             with contextlib.suppress(RotaError, TimeoutError):
                 async with asyncio.timeout(2):
                     await self._lines.write()
@@ -420,7 +420,7 @@ class Worker:
         if not kinds or call.name is None:
             return 0
         try:
-            return await self._store.unclaimed(JobId(UUID(call.name)), kinds=kinds)
+            return sum((await self._store.unclaimed(JobId(UUID(call.name)), kinds=kinds)).values())
         except (RotaError, OSError):
             # The place in the want-books alone is better than none.
             return 0
