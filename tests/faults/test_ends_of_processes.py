@@ -77,7 +77,8 @@ def test_a_process_that_stands_still_before_its_end_runs_nothing_that_it_gave_ba
         assert [step.epoch for step in jobs.steps(other, START)] == [1, 2]
     paused = Pause(first.pid, paused_ns, now_ns())
     first.go_on()
-    assert first.wait() == 70
+    # What is to end when it stands still is killed by the system meanwhile, where that has a timer for it.
+    assert first.wait() in (70, -signal.SIGKILL)
     until(lambda: not alive(child), what="the child is gone")
     jobs.let_go("go")
     assert [jobs.wait(other, "done").tries for other in others] == [1] * 3

@@ -185,6 +185,8 @@ def test_what_a_claim_brings_after_sigterm_is_given_back_and_nothing_else(jobs: 
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'next due jobs'"
         until(lambda: jobs.conn.execute(waits).fetchone() == (1,), what="a claim waits", every_s=0.005)
         worker.signal(signal.SIGTERM)
+        drains = "SELECT FROM rota.servers WHERE draining"
+        until(lambda: jobs.conn.execute(drains).fetchone() is not None, what="it has heard the signal")
     row = until(lambda: (row := jobs[late]).lease_epoch == 1 and row.state == "queued" and row, what="it is given back")
     assert row.tries == 0
     moves = len(jobs.steps(running, MOVE))

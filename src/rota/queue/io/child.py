@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from contextvars import copy_context
+from math import inf
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -251,7 +252,7 @@ class _Guard:
         """A job begins, or ends (None)."""
         with self._condition:
             self._deadline = deadline
-            self._timer.set(deadline)
+            self._timer.set(inf if deadline is None else deadline)
             self._condition.notify()
 
     def move(self, deadline: float) -> None:
