@@ -204,6 +204,16 @@ async def test_s57_a_runner_that_comes_back_at_another_replica_is_served_there(
             assert (await here)[0] == 200
 
 
+@pytest.mark.parametrize(("address", "count"), [(None, 1), ("http://10.0.0.5:8760", 0)])
+async def test_a_gateway_that_others_cannot_reach_says_so(
+    migrated_dsn: str, address: str | None, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever passes an op on to `http://0.0.0.0` asks itself."""
+    told = {"gateway_host": "0.0.0.0", "gateway_names": "localhost", "gateway_address": address}
+    async with gateway(migrated_dsn, **told):
+        assert caplog.text.count("other gateways cannot reach this one: set gateway_address") == count
+
+
 @pytest.mark.parametrize("moment", ["claim", "resume"])
 async def test_an_op_that_is_faster_than_its_session_waits_for_it(
     migrated_dsn: str, monkeypatch: pytest.MonkeyPatch, moment: str

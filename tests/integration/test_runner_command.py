@@ -194,7 +194,7 @@ async def test_a_disk_that_is_full_at_the_start_is_told_and_waited_for(folder: P
                 assert connection.hello["payload"]["capabilities"]["jobTypes"] == []
                 program.signal(signal.SIGTERM)
                 assert await asyncio.to_thread(program.status) == 0
-                assert "cannot be used: No space left" in program.err
+                assert program.err.count("cannot be used: No space left") == 1, "what is urgent is told, and once"
 
 
 async def test_what_happens_is_told_once(folder: Path) -> None:

@@ -94,8 +94,8 @@ async def linked(gateway: Gateway, tls: ssl.SSLContext) -> LinkEvent:
     return first
 
 
-async def paired(gateway: Gateway, tls: ssl.SSLContext) -> str:
-    return (await pair(gateway, CODE, name="n", os="linux", arch="amd64", tls=tls)).device_id
+async def paired(gateway: Gateway, tls: ssl.SSLContext, folder: Path) -> str:
+    return (await pair(gateway, CODE, folder, name="n", os="linux", arch="amd64", tls=tls)).device_id
 
 
 async def fetched(port: int, tls: ssl.SSLContext) -> bytes:
@@ -133,7 +133,7 @@ async def test_all_that_goes_out_takes_the_proxy_with_its_account(proxy: Proxy, 
     async with stand_in(tls=server, host=HOST) as gateway, store(server) as store_port:
         gateway.codes[CODE] = "org-1"
         there = Gateway(HOST, gateway.port, True)
-        assert await paired(there, tls) == "device-1"
+        assert await paired(there, tls, tmp_path) == "device-1"
         assert await linked(there, tls) == Connected(1)
         assert await fetched(store_port, tls) == b"film"
         place = f"CONNECT {HOST}:{gateway.port} HTTP/1.1"
@@ -150,13 +150,13 @@ async def test_all_that_goes_out_takes_the_proxy_with_its_account(proxy: Proxy, 
     ],
 )
 async def test_a_proxy_that_refuses_is_told_and_its_account_is_not(
-    answer: bytes, word: str, proxy: Proxy, caplog: pytest.LogCaptureFixture
+    answer: bytes, word: str, proxy: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     proxy.answer, tls = answer, trusted(None)
     there = Gateway(HOST, 443, True)
     with pytest.raises(RunnerError, match=word) as at_pairing:
-        await paired(there, tls)
+        await paired(there, tls, tmp_path)
     with pytest.raises(OpFailure, match=word) as at_stage:
         await fetched(443, tls)
     at_link = await linked(there, tls)
@@ -180,13 +180,13 @@ async def test_a_proxy_that_refuses_is_told_and_its_account_is_not(
     ],
 )
 async def test_a_proxy_that_is_none_is_told_everywhere(
-    address: str, word: str, named: Setting, caplog: pytest.LogCaptureFixture
+    address: str, word: str, named: Setting, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     named(address)
     there, tls = Gateway(HOST, 443, True), trusted(None)
     with pytest.raises(SettingsError, match=word) as at_pairing:
-        await paired(there, tls)
+        await paired(there, tls, tmp_path)
     with pytest.raises(OpFailure, match=word) as at_stage:
         await fetched(443, tls)
     at_link = await linked(there, tls)

@@ -46,6 +46,8 @@ LAST_LEFT_S: Final = 0.5
 """And what counts as left of one that was over when its process went on."""
 ASK_EVERY_S: Final = 1.0
 """How often it asks for cancelled jobs in place of an event loop that does not."""
+STOP_MAX_S: Final = 10.0
+STOP_LOOK_S: Final = 0.01
 LOOK_MAX_S: Final = 0.5
 LOOK_MIN_S: Final = 0.01
 
@@ -121,12 +123,14 @@ class Heart:
             self._thread = threading.Thread(target=self._run, name="rota-heart", daemon=True)
             self._thread.start()
 
-    def stop_beating(self) -> None:
+    async def stop_beating(self) -> None:
         """Ends the thread and the warden; safe before start and twice."""
         self._ending.set()
-        if self._thread is not None:
-            self._thread.join(timeout=10)
-            self._thread = None
+        thread, self._thread = self._thread, None
+        # Not in a thread that waits for this one: handlers may keep all of those that an event loop has.
+        gives_up_at = lease_clock() + STOP_MAX_S
+        while thread is not None and thread.is_alive() and lease_clock() < gives_up_at:  # noqa: ASYNC110 - a thread
+            await asyncio.sleep(STOP_LOOK_S)
         self._warden.close()
 
     def _run(self) -> None:

@@ -51,6 +51,7 @@ DAY_S: Final = 86_400.0
 BARRED_S: Final = 30.0
 """Between two looks for who may not be connected any more; the protocol asks for one a minute at least."""
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - looked for, not listened on
 DATABASE_SIZE: Final = 8
 
 log = get_logger("rota.gateway")
@@ -158,6 +159,9 @@ class Replica:
             asyncio.create_task(self._every(pace.barred_s, exchange.look_for_barred, soon=self._barred)),
         ]
         log.info("gateway started", address=server.serving.address, instance=self._rules.instance)
+        if settings.gateway_address is None and settings.gateway_host in EVERYWHERE:
+            # Which of this machine's addresses the others can use, only a person knows; the token goes where it leads.
+            log.warning("other gateways cannot reach this one: set gateway_address", address=self._address)
 
     def drain(self, deadline_s: float | None = None) -> None:
         """Deals no more jobs and tells the runners; what runs goes on."""
