@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 
 from rota.io.kill import adopt_orphans, kill_orphans
 from rota.io.passing import receive
+from rota.io.privacy import keep_private
 from rota.slots.io.keeper import Children, nothing, serve
 
 FAREWELL_S: Final = 10.0
@@ -80,6 +81,7 @@ def _farewell(children: Children, keepers: set[int]) -> None:
 def main() -> None:
     """Runs the nursery on the socket whose number is the last argument."""
     adopt_orphans()
+    keep_private()  # it has the environment of the exec server
     os.umask(0o077)
     gc.freeze()  # keepers share it, untouched
     empty = os.open(os.devnull, os.O_RDONLY)
