@@ -56,7 +56,7 @@ ENDS: dict[str, Callable[[rota.Context], object]] = {
     "plain": lambda _: rota.Fail("for good"),
     "badly": lambda _: rota.Fail("for \udcff good"),
     "at length": lambda _: rota.Fail("for good " * 10_000_000),
-    "with an object": lambda _: rota.Fail(ValueError("for good")),  # type: ignore[arg-type]
+    "by a wait without end": lambda _: rota.Snooze(10**400),
     "by too much": follow_with_too_much,
     "garbling": garble,
 }

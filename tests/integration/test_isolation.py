@@ -98,7 +98,7 @@ async def test_a_child_answers_and_serves_again(migrated_dsn: str) -> None:
         ("fail plain", "failed", 1, "for good"),
         ("fail badly", "failed", 1, "for ? good"),
         ("fail at length", "failed", 1, "for good for good"),
-        ("fail with an object", "failed", 1, "What the handler returned cannot be handed to its worker"),
+        ("fail by a wait without end", "failed", 1, "What the handler returned cannot be handed to its worker"),
         ("fail garbling", "failed", 2, "The child process could not be understood and was killed: a frame of"),
         ("fail by too much", "failed", 1, "bytes, with the jobs that follow it; at most"),
         ("not-json", "failed", 1, "The result cannot be stored: $ is a object"),
