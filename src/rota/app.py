@@ -96,6 +96,8 @@ class App(Declarations):
         """
         if self._desk is not self._own_desk:
             raise SettingsError("The queue of this app is not in a database now: it was replaced with app.use_queue.")
+        if self._database is not None:
+            return self._database
         async with self._starting:
             if self._database is None:
                 database = Database(self.target, size=self.settings.pool_size)
@@ -167,11 +169,12 @@ class App(Declarations):
             payload: JSON values, a dataclass, a pydantic model, …; None for none.
             conn: a connection of yours (asyncpg, psycopg, SQLAlchemy): the job is added in its transaction and exists
                 if and when that commits. Without it the job is committed when this returns.
-            priority: higher runs first.
-            tenant: whose work it is.
+            priority: a whole number of 32 bits; within a kind, higher runs first.
+            tenant: whose work it is, at most 200 characters.
             dedupe: `rota.open_key(…)` or one of its siblings; docs/guide/enqueueing.md has the table.
             run_after: not before this time (with a time zone).
-            delay_s: not before so many seconds from now, by the database's clock.
+            delay_s: not before so many seconds from now, 0 to a hundred years, by the database's clock; not together
+                with `run_after`.
             max_tries: 1 to 1,000; else the kind's.
             parent: the job that adds it as its child; `cancel(parent, children=True)` cancels it too.
 

@@ -112,18 +112,21 @@ class Declarations:
         """Makes a function the handler of a kind; the function itself stays as it is.
 
         Args:
-            name: the kind; else the function's name.
-            limit: jobs of this kind at once in one worker process; 0 keeps it off. `"cpu"`: as many as the process
-                may use CPUs, shared with the other kinds that say so. Settings (ROTA_LIMIT_<KIND>) go first.
-            fleet_limit: jobs of this kind at once on all servers together. Settings (ROTA_FLEET_LIMIT_<KIND>) go first.
-            tenant_limit: jobs of one tenant in this kind at once on all servers together; tenants then take turns.
+            name: the kind, 1 to 200 characters; else the function's name.
+            limit: jobs of this kind at once in one worker process, 0 (keeps it off) to 100,000. `"cpu"`: as many
+                as the process may use CPUs, shared with the other kinds that say so. Settings (ROTA_LIMIT_<KIND>) go
+                first.
+            fleet_limit: jobs of this kind at once on all servers together, 1 to 100,000. Settings
+                (ROTA_FLEET_LIMIT_<KIND>) go first.
+            tenant_limit: jobs of one tenant in this kind at once on all servers together, 1 to 100,000; tenants then
+                take turns.
             fair: tenants take turns: one job of each that has any. Priority orders the jobs of one tenant.
             rate: `rota.Rate(100, per_s=60)`: at most so many jobs start in any so many seconds, on all servers.
             urgent_priority: with `limit="cpu"`: jobs of this priority and above may also take the quarter of the CPUs
                 that is kept for them.
-            lease_s: how long a job may go without progress, in seconds.
-            heartbeat_s: how often its progress is written; at most half the lease.
-            max_tries: tries before it fails.
+            lease_s: how long a job may go without progress, 1 to 86,400 seconds.
+            heartbeat_s: how often its progress is written, 0.1 seconds to half the lease.
+            max_tries: tries before it fails, 1 to 1,000.
             retry: how long to wait after a failed try: `rota.Fixed(…)`, `rota.Exponential(…)`.
             isolation: `process` runs a plain function in a child process that can be killed; `auto` runs an async one
                 in the event loop and a plain one in a thread.
@@ -131,7 +134,7 @@ class Declarations:
                 more than this worker's share of their slots.
             ends_alone: each end is a commit of its own, not one of a batch: it is durable sooner, and costs more.
             payload: the type to decode into; else the annotation of the second parameter.
-            keep_s: how long its ended jobs stay, in seconds; else as the settings say.
+            keep_s: how long its ended jobs stay, 0 seconds to ten years; else as the settings say.
             keep_failed_s: the same for its failed ones, which never go before the others.
             role: the servers that take it, besides those with the role `all`; else `default`.
 
@@ -187,7 +190,8 @@ class Declarations:
             days, hours, minutes, seconds: the interval, of elapsed time: 1 second to ten years in all.
             name: of the pass, and the kind of its runs; else the function's name.
             priority: of its runs.
-            first_after_s: when it runs for the first time after it is new; else after one interval.
+            first_after_s: when it runs for the first time after it is new, 0 seconds to ten years; else after one
+                interval.
             options: as for `job`; `limit` is 1 unless given.
 
         Raises: SettingsError for an interval that cannot work; as `job`.

@@ -91,9 +91,10 @@ def obey(ctx: rota.Context, order: Order) -> object:
                 time.sleep(0.01)
             return {"stopped": True}
         case "progress":
-            for step in range(45):
+            # Longer than the lease.
+            for step in range(75):
                 time.sleep(0.1)
-                ctx.progress(step / 45)
+                ctx.progress(step / 75)
             return "long"
         case "stubborn":
             # A grandchild in a session of its own, deaf to SIGTERM, that writes its process id.

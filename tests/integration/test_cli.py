@@ -158,6 +158,7 @@ def test_migrations_are_shown_applied_and_shown_again(folder: Path, dsn: str) ->
     first, again = rota("migrate", "up"), rota("migrate")
     assert first.out.startswith("applied 0001_jobs\n") and again.out == "The schema is up to date.\n"
     assert (first.status, again.status, first.err, again.err) == (0, 0, "", "")
+    assert rota.json("migrate", "up") == {"applied": []}
     there = rota.json("migrate", "status")
     assert there["missing"] == [] and there["applied"][0]["by"] == __version__
     assert set(there["applied"][0]) == {"number", "name", "at", "by"}
@@ -179,6 +180,7 @@ def test_options_may_stand_before_the_subcommand(folder: Path, dsn: str) -> None
     done = rota("migrate", "--dsn", dsn, "--schema", "mine", "up")
     assert (done.status, done.err) == (0, "")
     assert rota.json("migrate", "--dsn", dsn, "status", "--schema", "mine")["missing"] == []
+    assert rota.json("migrate", "--dsn", dsn, "--schema", "ours", "up")["applied"][0] == {"number": 1, "name": "jobs"}
 
 
 # --- jobs list ---
@@ -397,7 +399,8 @@ def test_digits_of_more_than_one_job_and_of_none_are_refused(rota: Rota, psql: P
         ("jobs", "show", prefix), ("jobs", "show", "00000000"), ("jobs", "show", one["id"][:-8] + "0" * 8),
         ("jobs", "show", "0123456"), ("jobs", "retry", "0" * 33), ("jobs", "cancel", "not-an-id"),
     )  # fmt: skip
-    refused(ambiguous, f"More than one job begins with {prefix}: give more digits.", status=2)
+    both = f"{one['id'][:18]} and {other['id'][:18]}"
+    refused(ambiguous, f"More than one job begins with {prefix}, such as {both}: give more digits.", status=2)
     refused(none, "There is no job 00000000.", status=1)
     refused(whole, "There is no job", status=1)
     refused(short, "'0123456' is no job id: give the id, or at least its first 8 digits.", status=2)
@@ -505,7 +508,8 @@ def test_addresses_that_cannot_be_used_are_refused_and_not_shown(rota: Rota) -> 
         (
             f"postgresql://app:{SECRET}@127.0.0.1:1/shop",
             1,
-            "The database at postgresql://127.0.0.1:1/shop does not answer",
+            "The database at postgresql://127.0.0.1:1/shop does not answer: [Errno 111] Connect call failed "
+            "('127.0.0.1', 1). Is it running, and is its address (ROTA_DSN) right?",
         ),
         (f"postgresql://app:{SECRET}@nowhere.invalid/shop", 1, "does not answer"),
         (f"postgresql://rota:{SECRET}@/nothing?{query}", 1, "nothing does not exist. Create it, or correct ROTA_DSN."),
@@ -653,7 +657,7 @@ def test_programs_that_cannot_be_run_are_refused(rota: Rota) -> None:
         (":app", "names no program"), ("shop:", "names no program"),
         ("nowhere:app", "There is no module 'nowhere' here. Run this in the folder that holds it, or set PYTHONPATH."),
         ("shop.more:app", "There is no module 'shop.more' here."),
-        ("shop:other", "shop:other is no rota.App."),
+        ("shop:other", "shop:other is no rota.App. shop:app is one."),
         ("shop:hello", "shop:hello is no rota.App but a function."),
         ("shop:app.job", "shop:app.job is no rota.App but a method."),
         ("broken:app", "broken cannot be imported: it needs the module 'nothing_of_this_name'."),

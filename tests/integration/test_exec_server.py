@@ -419,7 +419,7 @@ def test_off_loopback_it_does_not_start_without_a_token() -> None:
 async def test_an_address_that_is_taken_is_a_sentence() -> None:
     async with exec_server() as (server, _):
         broker = Broker(Rules("box:2", {"cut": "cpu"}, {"cpu": 1}))
-        with pytest.raises(SettingsError, match="cannot listen on"):
+        with pytest.raises(SettingsError, match=r"cannot listen on .*: another program has this port\. Stop it"):
             await ExecServer(broker, Listen(port=server.port), Hands).start()
 
 

@@ -10,12 +10,13 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from rota.cli.main import app
-from rota.errors import DeviceNotFound, SettingsError
+from rota.errors import DeviceNotFound, PairingError, SettingsError
 from rota.io.postgres import Database, Target
 from rota.runners.io.devices import Devices
 from rota.runners.io.replica import keys_of, names_of
@@ -95,6 +96,32 @@ def test_an_operator_looks_after_devices(migrated_dsn: str) -> None:
     for words in (["revoke", "nobody"], ["rename", "nobody", "x"]):
         with pytest.raises(DeviceNotFound, match="rota runner list"):
             rota(migrated_dsn, ["runner", *words])
+
+
+def test_what_an_operator_does_is_told_as_json_too(migrated_dsn: str) -> None:
+    def told(*words: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(rota(migrated_dsn, ["runner", *words, "--json"]))
+        return answer
+
+    made = told("code", "--org", "acme", "--name", "Ada", "--minutes", "2")
+    code = made.pop("code")
+    assert made == {"orgId": "acme", "name": "Ada", "validS": 120.0}
+    device = asyncio.run(_pair(migrated_dsn, code))
+    assert told("rename", device, "studio") == {"deviceId": device, "name": "studio"}
+    assert told("disable", "acme") == {"orgId": "acme", "disabled": True}
+    assert told("enable", "acme") == {"orgId": "acme", "disabled": False, "wasDisabled": True}
+    assert not told("enable", "acme")["wasDisabled"]
+    assert told("revoke", device) == {"deviceId": device, "revoked": True}
+    made = told("credential", "--overlap-minutes", "1")
+    assert made["credential"].startswith("rpool_") and made["overlapS"] == 60
+
+
+def test_a_name_is_kept_whole_or_refused(migrated_dsn: str) -> None:
+    device = asyncio.run(_pair(migrated_dsn, rota(migrated_dsn, ["runner", "code", "--org", "acme"]).strip()))
+    assert rota(migrated_dsn, ["runner", "rename", device, "n" * 200]) == f"{device} is {'n' * 200} now\n"
+    with pytest.raises(PairingError, match="1 to 200"):
+        rota(migrated_dsn, ["runner", "rename", device, "n" * 201])
+    assert rota(migrated_dsn, ["runner", "audit", "--org", "nobody"]) == "Nothing has happened to nobody.\n"
 
 
 async def _pair(dsn: str, code: str) -> str:

@@ -31,7 +31,7 @@ from rota.queue.job import JobRow, State
 from rota.settings import Settings
 from tests.postgres_servers import DEFAULT_SERVER
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 """Generous: only a failing test waits that long."""
 SOON_S = 2.0
 """What `at once` may take on a busy machine; far less than the poll interval of the tests that use it."""

@@ -17,7 +17,8 @@ PLAYS: Final = {play.word: play for play in (SERVERS, FLOW, FLEETS, RUNNERS)}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="./dev sim", description=__doc__)
+    usage = f"./dev sim [{'|'.join(filter(None, PLAYS))}] [SEED] [--count N]"
+    parser = argparse.ArgumentParser(prog="./dev sim", usage=usage, description=__doc__)
     parser.add_argument("seed", nargs="?", type=int, help="the first seed; drawn where none is given")
     parser.add_argument("--count", type=int, default=None, help="how many histories (1 for a seed, else 200)")
     word = next(iter(sys.argv[1:2]), "")

@@ -36,6 +36,16 @@ def test_each_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors(path), f"{name_of(page)} links to {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_line_of_a_table_is_shown_in_one(page: Path) -> None:
+    """A line that stands behind an empty one, or has other cells than its heading, is shown as text or cut."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for block in re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE):
+        head, *rows = [len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()]
+        assert re.fullmatch(r"\|(?::?-+:?\|)+", block.splitlines()[1] if rows else ""), f"no heading: {block[:80]}"
+        assert set(rows) == {head}, f"a line with other cells than its heading: {block[:80]}"
+
+
 @pytest.mark.parametrize(
     "page",
     [
@@ -50,6 +60,8 @@ def test_each_page_is_there(page: str) -> None:
 
 def test_each_decision_is_in_the_index() -> None:
     index = (ROOT / "docs/adr/README.md").read_text()
+    numbers = re.findall(r"^\| (\d{4}) \|", index, flags=re.MULTILINE)
+    assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
     for page in (ROOT / "docs/adr").glob("[0-9]*.md"):
         assert f"({page.name})" in index, f"{page.name} is not in the index"
         for heading in ("Status", "Context", "Decision", "Consequences", "Alternatives"):

@@ -15,7 +15,12 @@ from rota.queue.job import State
 from rota.queue.payload import check_text
 from rota.queue.watching import EVERYTHING, Overview, Viewer
 
-app = typer.Typer(help="The queue as an administrator sees it.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="The queue as an administrator sees it.",
+    short_help="The queue as an administrator sees it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.callback()
@@ -23,10 +28,13 @@ def _root() -> None:
     """The queue as an administrator sees it."""
 
 
-@app.command()
+@app.command(short_help="Show the jobs by kind and state, and the last 20 that failed.")
 def jobs(
     tenant: Annotated[
-        str | None, typer.Option("--tenant", help="As an administrator of this tenant: its jobs and the deployment's.")
+        str | None,
+        typer.Option(
+            "--tenant", help="As an administrator of this tenant: its jobs and the deployment's.", metavar="T"
+        ),
     ] = None,
     as_json: Json = False,
     dsn: Dsn = None,

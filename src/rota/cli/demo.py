@@ -19,8 +19,8 @@ from rota.io.terminal import out
 DEFAULT_FOLDER = Path("rota-demo")
 MEDIA = "media"
 
-Files = Annotated[list[Path] | None, typer.Argument(help="Media files; without any, some are made.")]
-Folder = Annotated[Path, typer.Option("--folder", help="Where the database and the results go.")]
+Files = Annotated[list[Path] | None, typer.Argument(help="Media files; without any, some are made.", metavar="FILES…")]
+Folder = Annotated[Path, typer.Option("--folder", help="Where the database and the results go.", metavar="DIR")]
 
 
 class _Demos(TyperGroup):
@@ -32,7 +32,12 @@ class _Demos(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=_Demos, help="Run real work on media files in front of you.", add_completion=False)
+app = typer.Typer(
+    cls=_Demos,
+    help="Run real work on media files in front of you.",
+    short_help="Run real work on media files in front of you.",
+    add_completion=False,
+)
 
 
 @app.command(

@@ -25,9 +25,13 @@ def dev(
         str | None,
         typer.Argument(help="module:attribute of your rota.App; without it, the database alone", metavar="APP"),
     ] = None,
-    processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 1,
-    folder: Annotated[Path, typer.Option("--folder", help="Where the database lives.")] = Path(DEFAULT_FOLDER),
-    dsn: Annotated[str | None, typer.Option("--dsn", help="Use this database in place of an embedded one.")] = None,
+    processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.", metavar="N")] = 1,
+    folder: Annotated[Path, typer.Option("--folder", help="Where the database lives.", metavar="DIR")] = Path(
+        DEFAULT_FOLDER
+    ),
+    dsn: Annotated[
+        str | None, typer.Option("--dsn", help="Use this database in place of an embedded one.", metavar="DSN")
+    ] = None,
 ) -> None:
     """Start an embedded PostgreSQL, bring its schema up to date, and run the workers of a program. Ctrl-C ends all."""
     address = read_settings(dsn=dsn).dsn or f"{EMBEDDED}{folder}"

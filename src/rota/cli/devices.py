@@ -22,8 +22,8 @@ DeviceId = Annotated[str, typer.Argument(help="The device, as rota runner list s
 def register(app: typer.Typer) -> None:
     """Adds these commands to the group of runners."""
     app.command("code", short_help="Make a one-time code that pairs one device.")(code)
-    app.command("list")(list_devices)
-    app.command("rename")(rename)
+    app.command("list", short_help="Show the paired devices.")(list_devices)
+    app.command("rename", short_help="Give a device another name.")(rename)
     app.command("revoke", short_help="Revoke a device for ever.")(revoke)
     app.command("credential", short_help="Make a secret for workers of the pool.")(credential)
     app.command("disable", short_help="Cut an organisation off.")(disable)
@@ -31,18 +31,22 @@ def register(app: typer.Typer) -> None:
     app.command("audit", short_help="Show what happened to an organisation's devices and jobs.")(audit)
 
 
-def code(
+def code(  # noqa: PLR0917 - the options of a command
     org: Org,
-    name: Annotated[str, typer.Option("--name", help="What the device is called, unless it says.")] = "desktop",
+    name: Annotated[
+        str, typer.Option("--name", help="What the device is called, unless it says.", metavar="NAME")
+    ] = "desktop",
     minutes: Annotated[
-        float, typer.Option("--minutes", min=0.1, max=pairing.VALID_S_MAX / 60, help="How long it is good.")
+        float,
+        typer.Option("--minutes", min=0.1, max=pairing.VALID_S_MAX / 60, help="How long it is good.", metavar="N"),
     ] = pairing.VALID_S / 60,
+    as_json: Json = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
     """Make a one-time code that pairs one device to an organisation: rota runner pair CODE, on the device."""
-    made = _run(lambda devices: devices.new_code(org, name, valid_s=minutes * 60), dsn, schema)
-    terminal.write(f"{made}\n")
+    made = str(_run(lambda devices: devices.new_code(org, name, valid_s=minutes * 60), dsn, schema))
+    _tell(made, as_json, {"code": made, "orgId": org, "name": name, "validS": minutes * 60})
 
 
 def list_devices(org: SomeOrg = None, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
@@ -81,56 +85,64 @@ def list_devices(org: SomeOrg = None, as_json: Json = False, dsn: Dsn = None, sc
 def rename(
     device: DeviceId,
     name: Annotated[str, typer.Argument(help="Its new name.", metavar="NAME")],
+    as_json: Json = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
     """Give a device another name."""
-    _run(lambda devices: devices.rename(device, name[:200]), dsn, schema)
+    _run(lambda devices: devices.rename(device, name), dsn, schema)
+    _tell(f"{device} is {name} now", as_json, {"deviceId": device, "name": name})
 
 
-def revoke(device: DeviceId, dsn: Dsn = None, schema: Schema = None) -> None:
+def revoke(device: DeviceId, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
     """Revoke a device for ever: its connection is closed at once, and its jobs end."""
     _run(lambda devices: devices.revoke(device), dsn, schema)
-    terminal.write(f"revoked {device}\n")
+    _tell(f"revoked {device}", as_json, {"deviceId": device, "revoked": True})
 
 
 def credential(
     overlap_minutes: Annotated[
-        float, typer.Option("--overlap-minutes", min=0, help="How long those before are good.")
+        float, typer.Option("--overlap-minutes", min=0, help="How long those before are good.", metavar="N")
     ] = pairing.OVERLAP_S / 60,
+    as_json: Json = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
     """Make a secret for workers of the pool (ROTA_RUNNER_CREDENTIAL). It is shown once; those before end later."""
     made = _run(lambda devices: devices.new_credential(overlap_s=overlap_minutes * 60), dsn, schema)
-    terminal.write(f"{made}\n")
+    _tell(made, as_json, {"credential": made, "overlapS": overlap_minutes * 60})
 
 
 def disable(
     org: Annotated[str, typer.Argument(help="The organisation.", metavar="ORG")],
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit trail.")] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Why; kept in the audit trail.", metavar="TEXT")
+    ] = None,
+    as_json: Json = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
     """Cut an organisation off until it is enabled again."""
     pairing.check_name("organisation", org)
     _run(lambda devices: devices.disable_org(org, reason=reason and reason[:200]), dsn, schema)
-    terminal.write(f"disabled {terminal.plain(org)}; rota runner enable lets it use runners again\n")
+    _tell(f"disabled {org}; rota runner enable lets it use runners again", as_json, {"orgId": org, "disabled": True})
 
 
 def enable(
     org: Annotated[str, typer.Argument(help="The organisation.", metavar="ORG")],
+    as_json: Json = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
     """Let a disabled organisation use runners again."""
     was = _run(lambda devices: devices.enable_org(org), dsn, schema)
-    terminal.write(f"{'enabled' if was else 'was not disabled:'} {terminal.plain(org)}\n")
+    told = {"orgId": org, "disabled": False, "wasDisabled": was}
+    _tell(f"{'enabled' if was else 'was not disabled:'} {org}", as_json, told)
 
 
 def audit(
     org: SomeOrg = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, newest first.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, newest first.", metavar="N")] = 50,
     as_json: Json = False,
     dsn: Dsn = None,
     schema: Schema = None,
@@ -148,6 +160,9 @@ def audit(
             ]
         )  # fmt: skip
         return
+    if not rows:
+        terminal.write("Nothing has happened to " + (terminal.plain(org).plain if org else "the pool") + ".\n")
+        return
     terminal.print_table(
         ("at", "event", "runner", "job", "detail"),
         [
@@ -158,6 +173,14 @@ def audit(
             for row in rows
         ],
     )  # fmt: skip
+
+
+def _tell(words: str, as_json: bool, told: dict[str, object]) -> None:
+    """What was done: as a line, or the same as JSON."""
+    if as_json:
+        terminal.print_json(told)
+    else:
+        terminal.write(f"{terminal.plain(words)}\n")
 
 
 def _run(work: Callable[[Devices], Awaitable[T]], dsn: str | None, schema: str | None) -> T:

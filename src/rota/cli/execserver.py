@@ -7,17 +7,17 @@ from typing import Annotated, Final
 
 import typer
 
-from rota.cli.options import read_settings
+from rota.cli.options import Json, read_settings
 from rota.cli.worker import on_signals, run
 from rota.errors import SettingsError
 from rota.io import log, terminal
 from rota.slots.config import ExecConfig, read_exec_config
-from rota.slots.io.execserver import run_exec_server
+from rota.slots.io.execserver import run_exec_server, without_program
 from rota.slots.io.server import ExecServer
 
 FILE_NAME: Final = "exec.toml"
 
-config_app = typer.Typer(help="Configuration files.", no_args_is_help=True)
+config_app = typer.Typer(help="Configuration files.", short_help="Configuration files.", no_args_is_help=True)
 
 Config = Annotated[
     Path, typer.Option("--config", help="The file with its services, waitgroups and limits.", metavar="FILE")
@@ -27,7 +27,10 @@ Config = Annotated[
 def execserver(
     config: Config = Path(FILE_NAME),
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65_535, help="Another port than the file's; 0: any that is free.")
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65_535, help="Another port than the file's; 0: any free one.", metavar="PORT"
+        ),
     ] = None,
     tells: Annotated[
         Path | None, typer.Option("--address-file", help="Where to write its address once it listens.", metavar="FILE")
@@ -57,12 +60,16 @@ def execserver(
 
 
 @config_app.command("check", short_help="Say whether settings and an exec server's file are good.")
-def check(config: Config = Path(FILE_NAME)) -> None:
+def check(config: Config = Path(FILE_NAME), as_json: Json = False) -> None:
     """Say whether rota.toml, the environment and an exec server's file are right, without starting anything."""
     settings = read_settings()
-    terminal.write("settings (rota.toml, ROTA_*): fine\n")
+    if not as_json:
+        terminal.write("settings (rota.toml, ROTA_*): fine\n")
     if not config.exists() and config == Path(FILE_NAME):
-        terminal.write(f"{config}: there is none here; --config FILE names one\n")
+        if as_json:
+            terminal.print_json({"settings": "fine", "config": None})
+        else:
+            terminal.write(f"{config}: there is none here; --config FILE names one\n")
         return
     told = _read(config)
     for setting in ("tls_cert", "tls_key"):
@@ -74,6 +81,16 @@ def check(config: Config = Path(FILE_NAME)) -> None:
         if value is not None and not _could_be_made(Path(value)):
             raise SettingsError(f"{config}: server.{setting} names {value}, which cannot be a folder to write to.")
     ExecServer.check_listen(told.server.host, told.server.token or settings.exec_token)
+    missing = [{"service": service, "program": program} for service, program in without_program(told).items()]
+    if as_json:
+        waitgroups = {group.name: group.processes for group in told.waitgroups.values()}
+        found = {"file": str(config), "services": sorted(told.services), "waitgroups": waitgroups, "missing": missing}
+        terminal.print_json({"settings": "fine", "config": found})
+        return
+    for each in missing:
+        terminal.write(
+            f"{config}: services.{each['service']}.command: there is no program {each['program']!r} on this machine\n"
+        )
     terminal.write(f"{config}: fine, {_summary(told)}\n")
 
 

@@ -19,8 +19,16 @@ from rota.runners.io.replica import Replica
 
 
 def gateway(
-    host: Annotated[str | None, typer.Option("--host", help="Where to listen.")] = None,
-    port: Annotated[int | None, typer.Option("--port", min=0, max=65_535, help="0: any port that is free.")] = None,
+    host: Annotated[
+        str | None,
+        typer.Option("--host", help="Where to listen. Else ROTA_GATEWAY_HOST, else 127.0.0.1.", metavar="HOST"),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65_535, help="0: any free one. Else ROTA_GATEWAY_PORT, else 8760.", metavar="PORT"
+        ),
+    ] = None,
     tells: Annotated[
         Path | None, typer.Option("--address-file", help="Where to write its address once it listens.", metavar="FILE")
     ] = None,

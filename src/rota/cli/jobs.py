@@ -24,7 +24,12 @@ from rota.queue.job import JobFilter, JobRow, State
 from rota.queue.new_job import check_priority, check_times
 from rota.queue.payload import check_text
 
-app = typer.Typer(help="Look at jobs, and put them right.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Look at jobs, and put them right.",
+    short_help="Look at jobs, and put them right.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 Ids = Annotated[list[str], typer.Argument(help="Job ids, or their first digits (8 or more).", metavar="ID…")]
 PREFIX_DIGITS_MIN = 8
 
@@ -39,13 +44,24 @@ def _run(work: Callable[[Store], Awaitable[None]], *, dsn: str | None, schema: s
 
 @app.command("list")
 def list_jobs(  # noqa: PLR0917 - the options of a command
-    kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this kind; may be repeated.")] = None,
-    state: Annotated[list[State] | None, typer.Option("--state", help="Only this state; may be repeated.")] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
-    older: Annotated[str | None, typer.Option("--older", help="Added longer ago than this: 90s, 15m, 2h, 3d.")] = None,
-    newer: Annotated[str | None, typer.Option("--newer", "--since", help="Added within this time.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 20,
-    after: Annotated[str | None, typer.Option("--after", help="Go on below this job: the next page.")] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", help="Only this kind; may be repeated.", metavar="KIND")
+    ] = None,
+    state: Annotated[
+        list[State] | None,
+        typer.Option("--state", help=f"Only this state ({', '.join(State)}); may be repeated.", metavar="STATE"),
+    ] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.", metavar="T")] = None,
+    older: Annotated[
+        str | None, typer.Option("--older", help="Added longer ago than this: 90s, 15m, 2h, 3d.", metavar="AGE")
+    ] = None,
+    newer: Annotated[
+        str | None, typer.Option("--newer", "--since", help="Added within this time.", metavar="AGE")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.", metavar="N")] = 20,
+    after: Annotated[
+        str | None, typer.Option("--after", help="Go on below this job: the next page.", metavar="ID")
+    ] = None,
     as_json: Json = False,
     dsn: Dsn = None,
     schema: Schema = None,
@@ -125,9 +141,13 @@ def retry(  # noqa: PLR0917 - the options of a command
     ids: Annotated[
         list[str] | None, typer.Argument(help="Job ids, or their first digits (8 or more).", metavar="ID…")
     ] = None,
-    kind: Annotated[list[str] | None, typer.Option("--kind", help="Failed jobs of this kind; may be repeated.")] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", help="Failed jobs of this kind; may be repeated.", metavar="KIND")
+    ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All failed jobs, in place of ids.")] = False,
-    since: Annotated[str | None, typer.Option("--since", help="Failed within this time: 90s, 15m, 2h, 3d.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Failed within this time: 90s, 15m, 2h, 3d.", metavar="AGE")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many are retried.")] = False,
     as_json: Json = False,
     dsn: Dsn = None,
@@ -159,7 +179,9 @@ def retry(  # noqa: PLR0917 - the options of a command
 @app.command(short_help="Cancel jobs, queued or running.")
 def cancel(  # noqa: PLR0917 - the options of a command
     ids: Ids,
-    reason: Annotated[str, typer.Option("--reason", help="Kept with the job.")] = "Cancelled by an operator",
+    reason: Annotated[
+        str, typer.Option("--reason", help="Kept with the job.", metavar="TEXT")
+    ] = "Cancelled by an operator",
     children: Annotated[bool, typer.Option("--children", help="Also what the jobs added as their children.")] = False,
     as_json: Json = False,
     dsn: Dsn = None,
@@ -202,9 +224,12 @@ def cancel(  # noqa: PLR0917 - the options of a command
 @app.command(short_help="Give queued jobs another priority or time.")
 def move(  # noqa: PLR0917 - the options of a command
     ids: Ids,
-    priority: Annotated[int | None, typer.Option("--priority", help="The new priority; higher runs first.")] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", help="The new priority; higher runs first.", metavar="N")
+    ] = None,
     after: Annotated[
-        str | None, typer.Option("--after", help="Not before so long from now: 90s, 15m, 2h, 3d; 0s makes it due.")
+        str | None,
+        typer.Option("--after", help="Not before so long from now: 90s, 15m, 2h, 3d; 0s makes it due.", metavar="TIME"),
     ] = None,
     as_json: Json = False,
     dsn: Dsn = None,
@@ -244,7 +269,8 @@ async def find(store: Store, text: str) -> JobRow:
     if not rows:
         raise JobNotFound(f"There is no job {text}. It may have ended longer ago than its retention.")
     if len(rows) > 1:
-        raise SettingsError(f"More than one job begins with {text}: give more digits.")
+        some = " and ".join(str(row.id)[:SHORT_ID] for row in rows)
+        raise SettingsError(f"More than one job begins with {text}, such as {some}: give more digits.")
     return rows[0]
 
 

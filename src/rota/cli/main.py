@@ -28,8 +28,8 @@ from rota.cli import (
     worker,
 )
 from rota.cli import exec as exec_
-from rota.errors import RotaError, SettingsError
-from rota.io.terminal import discard, fail
+from rota.errors import DatabaseAway, RotaError, SettingsError
+from rota.io.terminal import discard, fail, write
 from rota.version import __version__
 
 app = typer.Typer(
@@ -45,7 +45,7 @@ app.command("dev", short_help="Run a program on an embedded PostgreSQL.")(dev.de
 app.command("top", short_help="Show the queue as it is now.")(top.top)
 app.command("doctor", short_help="Say what is wrong with the database and the workers.")(doctor.doctor)
 app.command("pause", short_help="Hold back a kind, a tenant or all; list what is paused.")(pause.pause)
-app.command("resume")(pause.resume)
+app.command("resume", short_help="Let paused work go on.")(pause.resume)
 app.command(
     "exec", short_help="Run a declared command in a slot of an exec server.",
     context_settings={"ignore_unknown_options": True},
@@ -66,7 +66,7 @@ app.add_typer(demo.app, name="demo")
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"rota {__version__}")
+        write(f"rota {__version__}\n")
         raise typer.Exit
 
 
@@ -89,6 +89,10 @@ def main() -> None:
         app()
     except SettingsError as error:
         fail(str(error), status=2)
+    except DatabaseAway as error:
+        # Nobody was met at its address; somebody who answers and refuses says what to do.
+        asks = " Is it running, and is its address (ROTA_DSN) right?" if isinstance(error.__cause__, OSError) else ""
+        fail(f"{error}{asks}", status=1)
     except RotaError as error:
         fail(str(error), status=1)
     except OSError as error:

@@ -10,7 +10,12 @@ from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.io import migrate as migrations
 from rota.io.terminal import out, print_json, print_table, write
 
-app = typer.Typer(help="Bring the schema up to date.", invoke_without_command=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Bring the schema up to date.",
+    short_help="Bring the schema up to date.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
 
 
 @app.callback()
@@ -28,8 +33,8 @@ def migrate(
         up(context, dsn=dsn, schema=schema)
 
 
-@app.command()
-def up(context: typer.Context, dsn: Dsn = None, schema: Schema = None) -> None:
+@app.command(short_help="Apply what is missing.")
+def up(context: typer.Context, dsn: Dsn = None, schema: Schema = None, as_json: Json = False) -> None:
     """Apply what is missing. Safe while other processes do the same."""
 
     async def run(program: App) -> None:
@@ -37,6 +42,9 @@ def up(context: typer.Context, dsn: Dsn = None, schema: Schema = None) -> None:
             done = await migrations.up(program.target)
         finally:
             await program.stop()
+        if as_json:
+            print_json({"applied": [{"number": step.number, "name": step.name} for step in done]})
+            return
         for step in done:
             out.print(f"applied {step.number:04}_{step.name}")
         if not done:
@@ -45,7 +53,7 @@ def up(context: typer.Context, dsn: Dsn = None, schema: Schema = None) -> None:
     asyncio.run(run(_app(context, dsn=dsn, schema=schema)))
 
 
-@app.command()
+@app.command(short_help="Show what is applied and what is missing.")
 def status(context: typer.Context, dsn: Dsn = None, schema: Schema = None, as_json: Json = False) -> None:
     """Show what is applied and what is missing."""
 

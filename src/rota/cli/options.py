@@ -52,7 +52,11 @@ def load_app(name: str, **flags: Any) -> App:
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, App):
-        raise SettingsError(f"{name} is no rota.App{'' if found is None else f' but a {type(found).__name__}'}.")
+        there = sorted(key for key, value in vars(module).items() if isinstance(value, App))
+        raise SettingsError(
+            f"{name} is no rota.App{'' if found is None else f' but a {type(found).__name__}'}."
+            + (f" {module_name}:{there[0]} is one." if there else "")
+        )
     given = {key: value for key, value in flags.items() if value is not None}
     if given:
         found.override(**given)

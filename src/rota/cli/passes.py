@@ -14,11 +14,16 @@ from rota.queue.job import State
 from rota.queue.pause import PauseScope
 from rota.queue.periodic import PassRow
 
-app = typer.Typer(help="Look at passes, run them now, hold them back.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Look at passes, run them now, hold them back.",
+    short_help="Look at passes, run them now, hold them back.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 Names = Annotated[list[str], typer.Argument(help="Names of passes.", metavar="PASS…")]
 
 
-@app.command("list")
+@app.command("list", short_help="List the passes, with the next run of each.")
 def list_passes(as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
     """List the passes that live code has, with the next run of each."""
 
@@ -39,7 +44,7 @@ def list_passes(as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -
     with_program(work, dsn=dsn, schema=schema)
 
 
-@app.command()
+@app.command(short_help="Run passes now.")
 def run(names: Names, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
     """Run passes now. The runs that their schedules name still come."""
 

@@ -15,8 +15,11 @@ from rota.queue.pause import Pause, PauseScope
 Kind = Annotated[str | None, typer.Argument(help="The kind, or the name of a pass.", metavar="KIND")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="A tenant's jobs, of all kinds.", metavar="T")]
 All = Annotated[bool, typer.Option("--all", help="All jobs.")]
-Note = Annotated[str | None, typer.Option("--note", help="Why, for those who wonder.")]
-For = Annotated[str | None, typer.Option("--for", help="For how long: 90s, 15m, 2h, 3d. Else until `rota resume`.")]
+Note = Annotated[str | None, typer.Option("--note", help="Why, for those who wonder.", metavar="TEXT")]
+For = Annotated[
+    str | None,
+    typer.Option("--for", help="For how long: 90s, 15m, 2h, 3d. Else until `rota resume`.", metavar="TIME"),
+]
 
 
 def pause(  # noqa: PLR0917 - the options of a command

@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from rota.cli.check_argv import check_argv
-from rota.cli.options import read_settings
+from rota.cli.options import Json, read_settings
 from rota.cli.worker import run as run_loop
 from rota.errors import SettingsError
 from rota.io import log, terminal
-from rota.runners.io.identity import read_identity, write_identity
+from rota.runners.io.alone import alone
+from rota.runners.io.identity import FILE_NAME, read_identity
 from rota.runners.io.pairing import pair as pair_with
 from rota.runners.io.pairing import rotate as rotate_with
 from rota.runners.io.probing import probe, system
@@ -20,7 +21,11 @@ from rota.runners.io.trust import trusted
 from rota.runners.pairing import OVERLAP_S_MAX
 from rota.settings import Settings
 
-app = typer.Typer(help="A runner: this machine works for a gateway, which it dials.", no_args_is_help=True)
+app = typer.Typer(
+    help="A runner: this machine works for a gateway, which it dials.",
+    short_help="A runner: this machine works for a gateway, which it dials.",
+    no_args_is_help=True,
+)
 app.command(
     "check-argv",
     short_help="Show what the argv gate makes of command lines.",
@@ -30,7 +35,9 @@ app.command(
 Gateway = Annotated[
     str | None, typer.Option("--gateway", help="The gateway, wss://host. Else ROTA_RUNNER_GATEWAY.", metavar="URL")
 ]
-Name = Annotated[str | None, typer.Option("--name", help="What people call it; else the machine's name.")]
+Name = Annotated[
+    str | None, typer.Option("--name", help="What people call it; else the machine's name.", metavar="NAME")
+]
 
 
 @app.command("pair", short_help="Pair this machine with a gateway, by a one-time code.")
@@ -39,6 +46,7 @@ def pair(
     gateway: Gateway = None,
     name: Name = None,
     again: Annotated[bool, typer.Option("--again", help="Replace the pairing that this machine has.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Pair this machine with a gateway: makes its key, which stays here, and registers it with a one-time code."""
     settings = _settings(gateway, name)
@@ -51,8 +59,14 @@ def pair(
     at = gateway_of(settings)
     os, arch = system()
     tls = trusted(settings.runner_ca)
-    made = asyncio.run(pair_with(at, code.strip(), name=name_of(settings), os=os, arch=arch, tls=tls))
-    path = write_identity(folder, made)
+    made = asyncio.run(pair_with(at, code.strip(), folder, name=name_of(settings), os=os, arch=arch, tls=tls))
+    path = folder / FILE_NAME
+    if as_json:
+        terminal.print_json(
+            {"deviceId": made.device_id, "orgId": made.org_id, "name": made.name, "gateway": made.gateway,
+             "file": str(path)}
+        )  # fmt: skip
+        return
     terminal.write(f"paired as {made.name} (device {made.device_id}) of {made.org_id}; its key is in {path}\n")
     terminal.write("next: rota runner run\n")
 
@@ -62,8 +76,11 @@ def rotate(
     gateway: Gateway = None,
     overlap_minutes: Annotated[
         int | None,
-        typer.Option("--overlap-minutes", min=0, max=OVERLAP_S_MAX // 60, help="How long the key before is good."),
+        typer.Option(
+            "--overlap-minutes", min=0, max=OVERLAP_S_MAX // 60, help="How long the key before is good.", metavar="N"
+        ),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Give this paired machine a new key. A runner that runs here uses it from its next connection on."""
     settings = _settings(gateway, None)
@@ -74,7 +91,10 @@ def rotate(
     at = gateway_of(settings, held.gateway)
     overlap_s = None if overlap_minutes is None else overlap_minutes * 60
     path = asyncio.run(rotate_with(at, folder, tls=trusted(settings.runner_ca), overlap_s=overlap_s))
-    terminal.write(f"rotated: the new key is in {path}\n")
+    if as_json:
+        terminal.print_json({"deviceId": held.device_id, "file": str(path)})
+    else:
+        terminal.write(f"rotated: the new key is in {path}\n")
 
 
 @app.command("run", short_help="Work for a gateway until a signal stops it.")
@@ -87,13 +107,14 @@ def run(
     settings = _settings(gateway, name)
     is_who = who(settings, pool=pool)
     log.setup(settings)
-    ability = probe(settings)
-    terminal.print_facts(facts_of(ability, gateway=is_who.gateway.shown, who=is_who.name))
-    shown = shown_for()
-    try:
-        status = run_loop(run_runner(settings, is_who=is_who, ability=ability, shown=shown))
-    finally:
-        shown.close()
+    with alone(state_folder(settings)):
+        ability = probe(settings)
+        terminal.print_facts(facts_of(ability, gateway=is_who.gateway.shown, who=is_who.name))
+        shown = shown_for()
+        try:
+            status = run_loop(run_runner(settings, is_who=is_who, ability=ability, shown=shown))
+        finally:
+            shown.close()
     raise typer.Exit(status)
 
 

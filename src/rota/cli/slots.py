@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Annotated
 
-import msgspec
 import typer
+from msgspec import structs
 from rich.text import Text
 
 from rota.app import EMBEDDED, App
@@ -80,8 +80,11 @@ def _plain(seen: Seen, job: str | None, unclaimed: Unclaimed | None) -> dict[str
     if seen.error is not None:
         told["error"] = seen.error
     if seen.overview is not None:
-        told |= msgspec.to_builtins(seen.overview)
-        told["jobs"] = [msgspec.to_builtins(view) for view in _of(seen.overview, job)]
+        # Whole, also what the wire leaves out.
+        told |= structs.asdict(seen.overview)
+        told["waitgroups"] = {name: structs.asdict(view) for name, view in seen.overview.waitgroups.items()}
+        told["services"] = {name: structs.asdict(view) for name, view in seen.overview.services.items()}
+        told["jobs"] = [structs.asdict(view) for view in _of(seen.overview, job)]
         if unclaimed is not None:
             told["unclaimed"] = {name: unclaimed(_services(seen.overview, name)) for name in seen.overview.waitgroups}
     return told
@@ -122,19 +125,25 @@ def _show(found: list[Seen], job: str | None, unclaimed: Unclaimed | None) -> No
     if calls:
         terminal.out.print()
         terminal.print_table(
-            ("call", "service", "state", "for", "ahead", "priority", "client", "instance"),
+            ("call", "service", "state", "for", "ahead", "turn in", "priority", "client", "instance"),
             [
                 (
                     view.job_id, view.service, Text(view.state, style=_STYLES.get(view.state, '')),
-                    terminal.duration(view.for_s), "" if view.ahead is None else str(view.ahead), str(view.priority),
-                    view.client, overview.instance_id[:INSTANCE_SHOWN],
+                    terminal.duration(view.for_s), "" if view.ahead is None else str(view.ahead), _turn(view),
+                    str(view.priority), view.client, overview.instance_id[:INSTANCE_SHOWN],
                 )
                 for overview, view in calls
             ],
-            right=("for", "ahead", "priority"),
+            right=("for", "ahead", "turn in", "priority"),
         )  # fmt: skip
     if any(seen.overview and seen.overview.truncated for seen in found):
         terminal.out.print("There are more calls than are shown.", style="dim")
+
+
+def _turn(view: JobView) -> str:
+    if view.eta_low_s is None or view.eta_high_s is None:
+        return "" if view.ahead is None else "?"
+    return terminal.span(view.eta_low_s, view.eta_high_s)
 
 
 _STYLES = {"waiting": "cyan", "offered": "cyan", "running": "bold blue"}

@@ -30,7 +30,9 @@ FRAME_LINES = 6
 
 
 def top(
-    every: Annotated[float, typer.Option("--every", min=0.5, max=3600, help="Seconds between looks.")] = 2.0,
+    every: Annotated[
+        float, typer.Option("--every", min=0.5, max=3600, help="Seconds between looks.", metavar="SECONDS")
+    ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
     as_json: Json = False,
     dsn: Dsn = None,
@@ -97,7 +99,10 @@ def screen(now: Board, *, place: str, width: int, lines: int | None = None) -> G
     orphans = ", ".join(line.kind for line in now.kinds if line.due and not line.taken)
     return Group(
         _cut(Text.assemble(("rota top", "bold"), f"  {place}  {datetime.now(UTC):%H:%M:%S} UTC"), width),
-        Text(f"{now.running:,} running, {now.due:,} waiting, {_plural(len(now.servers), 'server')}{left_out}"),
+        _cut(
+            Text(f"{now.running:,} running, {now.due:,} waiting, {_plural(len(now.servers), 'server')}{left_out}"),
+            width,
+        ),
         _cut(Text(f"nobody takes: {terminal.plain(orphans)}" if orphans else "", style="bold red"), width),
         *_table(
             ("kind", "running", "waiting", "later", "oldest", "done/min", "failed/min"), map(_kind, kinds), width=width
@@ -129,16 +134,19 @@ def _server(line: ServerLine) -> Sequence[Text]:
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[Text]], *, width: int) -> list[Text]:
-    """Lines of a name and numbers. The name gives way where the terminal ends: a number that is cut is another one."""
+    """Lines of a name and numbers. Where the terminal ends the name gives way, and then the last columns are left out:
+    a number that is cut is another one."""
     cells = [[Text(name, style="bold") for name in names], *rows]
     widths = [max(row[column].cell_len for row in cells) for column in range(len(names))]
-    widths[0] = min(widths[0], max(NAME_MIN, width - sum(widths[1:]) - GAP * (len(names) - 1)))
+    while len(widths) > 2 and NAME_MIN + sum(widths[1:]) + GAP * (len(widths) - 1) > width:
+        widths.pop()
+    widths[0] = min(widths[0], max(NAME_MIN, width - sum(widths[1:]) - GAP * (len(widths) - 1)))
     lines = []
     for first, *numbers in cells:
         name = first.copy()
         name.truncate(widths[0], overflow="ellipsis", pad=True)
         line = name
-        for number, size in zip(numbers, widths[1:], strict=True):
+        for number, size in zip(numbers, widths[1:], strict=False):
             line.append(" " * (GAP + size - number.cell_len))
             line.append_text(number)
         lines.append(_cut(line, width))

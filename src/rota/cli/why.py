@@ -38,7 +38,9 @@ def why(
     job_id: Annotated[
         str | None, typer.Argument(help="A job id, or its first digits (8 or more).", metavar="ID")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="The job that holds this key, and why it is there.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The job that holds this key, and why it is there.", metavar="KEY")
+    ] = None,
     as_json: Json = False,
     dsn: Dsn = None,
     schema: Schema = None,

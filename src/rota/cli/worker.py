@@ -28,13 +28,15 @@ KILL_AFTER_S = 20.0
 
 def worker(  # noqa: PLR0917 - the options of a command
     program: Annotated[str, typer.Argument(help="module:attribute of your rota.App, such as shop:app", metavar="APP")],
-    processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 1,
+    processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.", metavar="N")] = 1,
     alone: Annotated[
         bool, typer.Option("--alone", help="One worker in this very process, for a supervisor of your own.")
     ] = False,
     role: Annotated[
         list[str] | None,
-        typer.Option("--role", help="Take only kinds of this role; may be repeated. Else ROTA_ROLE, else all."),
+        typer.Option(
+            "--role", help="Take only kinds of this role; may be repeated. Else ROTA_ROLE, else all.", metavar="ROLE"
+        ),
     ] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
     meters: Annotated[Path | None, typer.Option("--meters", hidden=True)] = None,

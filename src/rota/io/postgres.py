@@ -330,11 +330,18 @@ class Database:
         """
         if conn is not None:
             return await self._fetch_on(conn, text, args)
+        # Written out, and not by `acquire`: a context manager would be a tenth of what a short statement costs here.
         try:
-            async with self.acquire() as own:
-                return await self._fetch_on(own, text, args)
+            pool, own = await self._lend()
+            try:
+                rows = await self._fetch_on(own, text, args)
+            except BaseException as error:
+                await self._dismiss(pool, own, error)
+                raise
+            await self._take_back(pool, own)
         except Exception as error:
             raise translated(error, self.target) from error
+        return rows
 
     @contextlib.asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:
@@ -342,44 +349,58 @@ class Database:
 
         Raises: as `start`, if there is none to lend; what happens on the connection is the caller's to translate.
         """
+        pool, conn = await self._lend()
+        try:
+            yield conn
+        except BaseException as error:
+            await self._dismiss(pool, conn, error)
+            raise
+        await self._take_back(pool, conn)
+
+    async def _lend(self) -> tuple[Any, Connection]:
         if self._pool is None:
             await self.start()
         pool = self._pool
         if pool is None:
             raise DatabaseAway("The program is stopping.")
-        conn = await self._lent(pool)
-        clean = False
-        try:
-            yield conn
-            clean = True
-        except asyncpg.ReadOnlySQLTransactionError as error:
-            why = await why_read_only(conn, self.target)
-            conn.terminate()
-            raise DatabaseAway(why) from error
-        except (asyncpg.exceptions.InternalClientError, TimeoutError):
-            # After a statement without an answer the pool would wait for one to its cancellation, too.
-            conn.terminate()
-            raise
-        finally:
-            # After an error the pool looks at it first, and who waits in the pool hears of nothing else.
-            if clean and not self._asking and self._pool is pool and not _closed(conn):
-                self._at_hand.append(conn)
-            else:
-                await pool.release(conn)
-
-    async def _lent(self, pool: Any) -> Connection:
         while self._at_hand:
             conn = self._at_hand.pop()
             if not _closed(conn):
-                return conn
+                return pool, conn
             await pool.release(conn)
         self._asking += 1
         try:
-            return await pool.acquire(timeout=CONNECT_TIMEOUT_S)
+            return pool, await pool.acquire(timeout=CONNECT_TIMEOUT_S)
         except Exception as error:
             raise translated(error, self.target) from error
         finally:
             self._asking -= 1
+
+    async def _take_back(self, pool: Any, conn: Connection) -> None:
+        # One that broke meanwhile is seen when it is lent the next time.
+        if self._asking or self._pool is not pool:
+            # Who waits in the pool hears of nothing else.
+            await pool.release(conn)
+        else:
+            self._at_hand.append(conn)
+
+    async def _dismiss(self, pool: Any, conn: Connection, error: BaseException) -> None:
+        """Gives back a connection on which an error came.
+
+        Raises: DatabaseAway in place of a refused write, with the words for it.
+        """
+        try:
+            match error:
+                case asyncpg.ReadOnlySQLTransactionError():
+                    why = await why_read_only(conn, self.target)
+                    conn.terminate()
+                    raise DatabaseAway(why) from error
+                case asyncpg.exceptions.InternalClientError() | TimeoutError():
+                    # After a statement without an answer the pool would wait for one to its cancellation, too.
+                    conn.terminate()
+        finally:
+            # After an error the pool looks at it first.
+            await pool.release(conn)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:

@@ -6,6 +6,7 @@ nothing that is written is acknowledged.
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import logging
 import socket
@@ -132,7 +133,9 @@ class Serving:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             bound = socket.create_server(address[:2], family=family, backlog=BACKLOG)
         except (OSError, UnicodeError) as error:
-            raise SettingsError(f"{self._what} cannot listen on {host}:{port}: {error}.") from None
+            taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            said = "another program has this port. Stop it, or take another" if taken else str(error)
+            raise SettingsError(f"{self._what} cannot listen on {host}:{port}: {said}.") from None
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             # Also for what is accepted: a peer that acknowledges nothing is given up even if nothing can be written.
             bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_S * 1000))

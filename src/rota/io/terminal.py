@@ -25,7 +25,7 @@ STATE_STYLES = {
 
 GAP = "  "
 WIDTH_MIN = 12
-"""No column is cut to less than this."""
+"""No column is cut to less than this. The first digits of an id tell one job from the others."""
 AGE_MAX_S = 100 * 365 * 86_400.0
 WIDE = 100_000
 """Where no terminal limits the width, nothing is cut: the lines go to a file or to another program."""
@@ -84,7 +84,10 @@ def fail(message: str, *, status: int) -> NoReturn:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right: Sequence[str] = ()) -> None:
-    """A plain table: every column as wide as its content, and the widest ones cut where the terminal ends."""
+    """A plain table: every column as wide as its content, and the widest ones cut where the terminal ends.
+
+    A terminal that is too narrow for that gets each row as facts, whole.
+    """
     cells = [[cell if isinstance(cell, Text) else plain(cell) for cell in row] for row in rows]
     widths = [max([len(column), *(row[index].cell_len for row in cells)]) for index, column in enumerate(columns)]
     room = out.width - len(GAP) * (len(widths) - 1)
@@ -92,6 +95,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *,
     while sum(widths) > room and max(widths) > WIDTH_MIN:
         widest = widths.index(max(widths))
         widths[widest] = max(WIDTH_MIN, widths[widest] - (sum(widths) - room))
+    if sum(widths) > room and cells:
+        for number, row in enumerate(cells):
+            if number:
+                out.print()
+            print_facts([(column, cell) for column, cell in zip(columns, row, strict=True) if cell])
+        return
     lines = [[Text(column, style="bold") for column in columns], *cells]
     for line in lines:
         shown = []
@@ -146,6 +155,12 @@ def duration(seconds: float) -> str:
     if size < 172_800:
         return f"{seconds / 3600:.0f} h"
     return f"{seconds / 86_400:.0f} d"
+
+
+def span(low_s: float, high_s: float) -> str:
+    """A guess of a time, from and to: 3 s to 5 min; one of the two where both read alike."""
+    low, high = duration(low_s), duration(high_s)
+    return low if low == high else f"{low} to {high}"
 
 
 def between(then: datetime | None, now: datetime) -> str:

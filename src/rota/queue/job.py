@@ -407,7 +407,9 @@ def _check_text(outcome: str, text: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """This try failed; run again after `after_s` seconds (None: the kind's own wait). Counts a try."""
+    """This try failed; run again after `after_s` seconds (None: the kind's own wait). Counts a try.
+
+    `after_s` is 0 seconds to a hundred years; `error` is kept as the job's last error."""
 
     after_s: float | None = None
     error: str | None = None
@@ -421,7 +423,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Not now: run again after this many seconds. Counts no try."""
+    """Not now: run again after `after_s` seconds (0 to a hundred years). Counts no try."""
 
     after_s: float
     reason: str | None = None
@@ -434,7 +436,8 @@ class Snooze:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The run went well, and the same job runs again in `after_s` seconds with its tries at 0. No row is added."""
+    """The run went well, and the same job runs again in `after_s` seconds (0 to a hundred years) with its tries
+    at 0. No row is added."""
 
     after_s: float = 0.0
 
@@ -449,7 +452,8 @@ class Yield:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """This server cannot run the job now: back to the queue. Counts no try."""
+    """This server cannot run the job now: back to the queue, not before `after_s` seconds (0 to a hundred years).
+    Counts no try."""
 
     reason: str | None = None
     after_s: float = 1.0

@@ -24,7 +24,7 @@ class RetryWaits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """The same wait after each failed try."""
+    """The same wait after each failed try: 0 seconds to a hundred years."""
 
     seconds: float = 30.0
 
@@ -38,7 +38,8 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Waits that double from `first_s` to `cap_s`, each moved by up to `jitter` of itself (0 to 1) either way."""
+    """Waits that double from `first_s` to `cap_s`, 0 seconds to a hundred years, each moved by up to `jitter` of itself
+    (0 to 1) either way."""
 
     first_s: float = 30.0
     cap_s: float = 12 * 3600.0

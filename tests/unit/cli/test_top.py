@@ -1,4 +1,4 @@
-"""The live view on terminals of 80 and 120 columns, looked at as lines."""
+"""The live view on terminals of 40 to 120 columns, looked at as lines."""
 
 import pytest
 from rich.console import Console
@@ -35,7 +35,7 @@ def shown(now: Board, *, width: int, lines: int | None = None) -> list[str]:
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
 def test_no_line_is_wider_than_the_terminal_and_none_is_broken(width: int) -> None:
     lines = shown(BUSY, width=width)
     assert max(map(len, lines)) <= width
@@ -54,6 +54,13 @@ def test_names_give_way_and_numbers_do_not() -> None:
     assert lines[9].split()[-6:] == ["api,", "builds", "2", "4/12", "3.0", "s"]
     assert lines[10].split() == ["web-2:1:aa", "stops", "1", "0/4", "50", "s"]
     assert LONG in "\n".join(shown(BUSY, width=160))
+
+
+def test_a_narrow_terminal_has_fewer_columns_and_no_number_that_is_cut() -> None:
+    lines = shown(BUSY, width=40)
+    assert lines[3].split() == ["kind", "running", "waiting", "later"]
+    assert lines[4].split() == ["film", "8/4", "120,000", "3,456"]
+    assert lines[8].split() == ["server", "role", "kinds"]
 
 
 def test_what_does_not_fit_the_screen_is_said_to_be_there() -> None:

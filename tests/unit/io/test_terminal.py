@@ -138,6 +138,19 @@ def test_every_table_of_a_few_columns_fits(cells: list[list[str]], width: int) -
     assert all(cell_len(line) <= width for line in lines)
 
 
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_where_not_even_that_fits_each_row_is_told_whole(shown: Callable[..., list[str]], width: int) -> None:
+    columns, row = (
+        ("id", "kind", "state", "added", "ran", "about"),
+        ("1" * 18, "k" * 30, "done", "9 s ago", "", "a b " * 9),
+    )
+    lines = shown(print_table, columns, rows(row, row), width=width)
+    assert all(cell_len(line) <= width for line in lines)
+    head, *rest = "\n".join(lines).split("\n\n")
+    assert rest == [head], "an empty line stands between two"
+    assert "".join(head.split()) == "id" + "1" * 18 + "kind" + "k" * 30 + "statedoneadded9sagoabout" + "ab" * 9
+
+
 def test_where_no_terminal_ends_nothing_is_cut(shown: Callable[..., list[str]]) -> None:
     assert not sys.stdout.isatty() and terminal.out.width == terminal.WIDE
     lines = shown(print_table, ("id", "about"), rows(("1", "x" * 5000)), width=terminal.WIDE)

@@ -2,7 +2,8 @@
 
 It speaks to its worker over a socket, imports handlers by name, and ends when the worker does. It decides nothing: the
 worker does, and kills it when it must. One thing it sees to alone, because its worker may stand still (SIGSTOP, a
-machine that swaps): when the job's lease is over it kills itself with all that it started (I2).
+machine that swaps): when the job's lease is over it kills itself with all that it started (I2). Where the handler keeps
+it from doing so, the system does, by a timer.
 """
 
 import ctypes
@@ -24,6 +25,7 @@ from rota.errors import ExecRefused, LeaseLost, NotNow, PayloadError, SettingsEr
 from rota.ids import BatchId
 from rota.io import forks, log, tracing
 from rota.io.clock import lease_clock
+from rota.io.death_timer import DeathTimer
 from rota.io.kill import kill_own_tree
 from rota.queue import dispatcher
 from rota.queue.child_calls import Answered, Asks, asks, completed
@@ -57,6 +59,8 @@ from rota.sessions import Sessions
 PR_SET_PDEATHSIG = 1
 READ_BYTES = 1 << 20
 GUARD_STEP_S = 0.25
+TREE_S = 0.1
+"""How long before the end of a lease a child begins to kill what it has started, and then itself."""
 T = TypeVar("T")
 _handlers: dict[tuple[Target, str], Handler] = {}
 
@@ -249,11 +253,13 @@ class _Guard:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._deadline: float | None = None
+        self._timer = DeathTimer()
 
     def set(self, deadline: float | None) -> None:
         """A job begins, or ends (None)."""
         with self._condition:
             self._deadline = deadline
+            self._timer.set(deadline)
             self._condition.notify()
 
     def move(self, deadline: float) -> None:
@@ -261,6 +267,7 @@ class _Guard:
         with self._condition:
             if self._deadline is not None:
                 self._deadline = deadline
+                self._timer.set(deadline)
 
     def look(self) -> None:
         """Ends this process if the lease of the job that runs is over."""
@@ -273,7 +280,7 @@ class _Guard:
             while True:
                 self._condition.wait_for(lambda: self._deadline is not None)
                 while self._deadline is not None:
-                    left = self._deadline - lease_clock()
+                    left = self._deadline - TREE_S - lease_clock()
                     if left <= 0:
                         kill_own_tree()
                     # In short steps: a wait does not count while the machine sleeps, and the lease does.

@@ -16,7 +16,6 @@ from typing import Final, Protocol
 import msgspec
 
 from rota.io.clock import lease_clock
-from rota.io.log import get_logger
 from rota.io.scratch import Scratch
 from rota.runners.agent import Agent
 from rota.runners.agent_events import (
@@ -48,8 +47,6 @@ LOOK_S: Final = 1.0
 LOOK_S_MIN: Final = 0.005
 ROOM_EVERY_S: Final = 5.0
 """Between two looks at the disk."""
-
-log = get_logger("rota.runner")
 
 
 class Shown(Protocol):
@@ -101,6 +98,7 @@ class Runner:
         self._ring = ring
         self._shown = shown
         self._clock = clock
+        self._scratch = scratch
         self._workshop = Workshop(scratch, make_media=make_media, say=self.post, ring=ring)
         self._links: dict[int, GatewayLink] = {}
         self._events: deque[Event] = deque()
@@ -179,9 +177,9 @@ class Runner:
                 self._send(number, frame)
             case Hang(number, code, reason, at_once):
                 self._hang(number, code, reason, at_once=at_once)
-            case Tell(event, text, urgent):
+            case Tell(event, text):
+                # A person, or the program's log, has it from what is shown.
                 self._ring.write(event, text=text)
-                (log.warning if urgent else log.debug)(event, text=text)
             case Exit(status):
                 self._end(status)
             case _:
@@ -225,9 +223,10 @@ class Runner:
 
     async def _look_at_disk(self) -> None:
         try:
-            lacks = await asyncio.to_thread(self._room.lacks)
+            # It is made anew if somebody has removed it.
+            lacks = await asyncio.to_thread(self._room.lacks, self._scratch.open())
         except OSError as error:
-            lacks = Lack(f"the folder of sessions cannot be read: {error.strerror}", over_quota=False)
+            lacks = Lack(f"the folder of sessions cannot be used: {error.strerror}", over_quota=False)
         if lacks is not None and lacks.over_quota:
             self._workshop.break_largest(lacks.why)
         if (lacks is None) != (self._lacks is None):
@@ -237,7 +236,7 @@ class Runner:
     def _tell_room(self, lacks: Lack | None) -> None:
         event, text = ("room on disk", "there is room on the disk again")
         if lacks is not None:
-            event, text = ("no room on disk", f"no new work: {lacks.why}. Free some, and it goes on by itself.")
+            event, text = ("no room on disk", f"no new work: {lacks.why}. It goes on by itself once that has changed.")
         tell = Tell(event, text, urgent=lacks is not None)
         self._shown.saw(tell)
         self._obey(tell)

@@ -17,6 +17,7 @@ import msgspec
 from rota.errors import GatewayAway, JobNotFound, OpInFlight, OpTimeout, SessionError
 from rota.io.clock import lease_clock
 from rota.io.log import redact
+from rota.io.reach import why_not_reached
 from rota.runners.engine_answers import AGAIN_S, JobView, OpAnswer, read_answer, read_job, read_staging, refused
 
 CONNECT_S: Final = 10.0
@@ -176,7 +177,7 @@ class GatewayClient:
                     content = await _whole(answer)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise GatewayAway(
-                f"The gateway does not answer: {redact(str(error)) or type(error).__name__}.", after_s=AGAIN_S
+                f"The gateway does not answer: {redact(why_not_reached(error))}.", after_s=AGAIN_S
             ) from None
         if answer.status < 300:
             return content
