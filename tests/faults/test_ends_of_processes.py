@@ -140,3 +140,12 @@ def test_threads_that_coroutines_began_keep_no_worker(jobs: Jobs, team: Workers,
     assert worker.said("worker stopped")
     assert {(jobs[job].state, jobs[job].tries) for job in held} == {("queued", 0)}
     assert jobs.conn.execute("SELECT count(*) FROM rota.servers").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("how", ["closed", "taken away"])
+def test_a_worker_whose_streams_a_handler_took_ends_well(jobs: Jobs, team: Workers, how: str) -> None:
+    worker = ready(team.start())
+    jobs.wait(jobs.add("loses_streams", how=how), "done")
+    assert jobs.wait(jobs.add("tiny"), "done").tries == 1
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0

@@ -296,6 +296,16 @@ class Call:
     how: str
 
 
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=1)
+async def loses_streams(ctx: rota.Context, payload: Call) -> None:
+    """Closes the streams of its process, or takes them away."""
+    if payload.how == "closed":
+        sys.stdout.close()
+        sys.stderr.close()
+    else:
+        sys.stdout = sys.stderr = None  # type: ignore[assignment]
+
+
 def start_and_stop(how: str) -> object:
     """Tells a program to stop, or a forked process, and gives its exit status; or uses a pool, which does the same."""
     if how == "program":

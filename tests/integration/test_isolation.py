@@ -99,14 +99,20 @@ async def test_a_child_answers_and_serves_again(migrated_dsn: str) -> None:
         ("raise book", "failed", 2, "ValueError: word word"),
         ("raise leaves", "failed", 2, "Leaves: its message cannot be read, because that raises SystemExit"),
         ("raise bare", "failed", 2, "Bare: b"),
-        ("fail", "failed", 1, "for good"),
+        ("raise badly", "failed", 2, "OSError: for ? good (isolation_program.py:"),
+        ("fail plain", "failed", 1, "for good"),
+        ("fail badly", "failed", 1, "for ? good"),
+        ("fail at length", "failed", 1, "for good for good"),
+        ("fail by a wait without end", "failed", 1, "What the handler returned cannot be handed to its worker"),
+        ("fail garbling", "failed", 2, "The child process could not be understood and was killed: a frame of"),
+        ("fail by too much", "failed", 1, "bytes, with the jobs that follow it; at most"),
         ("not-json", "failed", 1, "The result cannot be stored: $ is a object"),
         ("die", "failed", 2, "The child process ended in the middle of the job (exit status 9)"),
     ],
 )
 async def test_how_a_job_in_a_child_can_fail(migrated_dsn: str, do: str, state: str, tries: int, error: str) -> None:
     async with working(migrated_dsn, max_tries=2) as (app, store):
-        row = await until(store, await app.enqueue("obey", Order(*do.split())), ended)
+        row = await until(store, await app.enqueue("obey", Order(*do.split(maxsplit=1))), ended)
         assert (row.state, row.tries) == (state, tries)
         assert error in (row.last_error or "")
         # The worker lives, and the next job finds a child.
