@@ -7,14 +7,17 @@ psql           runs SQL at an address and gives the rows as lines
 """
 
 import asyncio
+import gc
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rota.io.migrate import up
 from rota.io.postgres import Target
+from tests.order import rank
 from tests.postgres_servers import (
     ALL_SERVERS,
     DEFAULT_SERVER,
@@ -29,6 +32,32 @@ from tests.postgres_servers import (
 # A shell starts programs in the background with SIGINT ignored, and what they start inherits that: the programs under
 # test, which have to hear it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+HERE = Path(__file__).parent
+PROCESSES_MIN = 4
+"""Tests wait for programs and servers more than they work: few cores carry more processes than cores."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leaves the order of files to `tests.order`: pytest-xdist's own is by the number of tests, long or not."""
+    config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """How many processes `-n auto` is."""
+    return max(PROCESSES_MIN, psutil.cpu_count(logical=False) or 1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first."""
+    items.sort(key=lambda item: rank(item.path.relative_to(HERE).as_posix()))
+
+
+def pytest_collection_finish() -> None:
+    """What thousands of tests are made of stays: the garbage collector need not look at it again and again."""
+    gc.freeze()
 
 
 def prepare(dsn: str) -> None:

@@ -20,11 +20,11 @@ REPEATS: Final = 7
 """The best of these counts: what disturbs a loop of 50 ms only ever makes it longer."""
 
 
-async def measure(bystanders: Bystanders, pairs: int) -> list[Sample]:
+async def measure(bystanders: Bystanders, pairs: int, *, repeats: int) -> list[Sample]:
     """Both sizes of both, in turn, as pairs a second and as microseconds."""
     since = bystanders.reading()
     best: dict[str, float] = {}
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         for size, (wants, connections) in SIZES.items():
             for name, work in (("book", _book), ("heapq", _heap)):
                 key = f"{name}.{size}"

@@ -88,7 +88,7 @@ def parse(args: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--commands", type=int, metavar="N", help="default: 2,000")
     parser.add_argument("--mib", type=int, metavar="N", help="default: 1,024")
     given = rounds.read(parser, args, WORKS, 5)
-    given.commands = given.commands or (200 if given.quick else 2000)
+    given.commands = given.commands or (50 if given.quick else 2000)
     given.mib = given.mib or (32 if given.quick else 1024)
     return given
 
@@ -96,8 +96,9 @@ def parse(args: Sequence[str]) -> argparse.Namespace:
 def plan(bystanders: Bystanders, given: argparse.Namespace, folder: Path) -> dict[str, list[Measurement]]:
     """What one round measures."""
     size = given.mib * 2**20
+    pairs, repeats = (2000, 1) if given.quick else (50_000, book.REPEATS)
     steps: dict[str, list[Measurement]] = {
-        "book": [lambda: book.measure(bystanders, 2000 if given.quick else 50_000)],
+        "book": [lambda: book.measure(bystanders, pairs, repeats=repeats)],
         "grants": [lambda: grants.measure(bystanders, 0.3 if given.quick else 3.0)],
         "commands": [
             lambda: works.cycles(bystanders, given.commands, folder),
@@ -105,7 +106,7 @@ def plan(bystanders: Bystanders, given: argparse.Namespace, folder: Path) -> dic
             lambda: works.spawns(bystanders, given.commands, 1),
             lambda: works.spawns(bystanders, given.commands, 2),
         ],
-        "turns": [lambda: turns.measure(bystanders, 500 if given.quick else 10_000, folder)],
+        "turns": [lambda: turns.measure(bystanders, 100 if given.quick else 10_000, folder)],
         "idle": [lambda: turns.idle(bystanders, 0.5 if given.quick else 20.0, folder)],
         "pipes": [
             lambda: works.pipes(bystanders, size, folder / "scratch"),

@@ -96,6 +96,8 @@ class App(Declarations):
         """
         if self._desk is not self._own_desk:
             raise SettingsError("The queue of this app is not in a database now: it was replaced with app.use_queue.")
+        if self._database is not None:
+            return self._database
         async with self._starting:
             if self._database is None:
                 database = Database(self.target, size=self.settings.pool_size)

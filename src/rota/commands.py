@@ -136,6 +136,8 @@ class Options(TypedDict, total=False):
     timeout_s: how long it may run, at most what the service allows.
     wait_s: how long to wait for a slot; else the setting `exec_wait_s`.
     check: False leaves a bad end to the caller, who looks at the receipt.
+    output: False: nobody wants what it writes to stdout. No stream is made for it, `run.stdout` gives nothing, and the
+        receipt has its beginning.
     """
 
     env: Mapping[str, str]
@@ -144,6 +146,7 @@ class Options(TypedDict, total=False):
     timeout_s: float | None
     wait_s: float | None
     check: bool
+    output: bool
 
 
 def _nothing() -> None:
@@ -155,7 +158,7 @@ class Call:
     """One command to run.
 
     Attributes:
-        service, args, stdin, env, priority, tenant, timeout_s, wait_s, check: see `Options`.
+        service, args, stdin, env, priority, tenant, timeout_s, wait_s, check, output: see `Options`.
         name: what it is for, such as the id of its job: it is part of the call's id on the wire, and what
             its exec server knows poison by; None: nothing.
         moved: called whenever it is seen to go on, also while it waits in line for its limited time.
@@ -172,6 +175,7 @@ class Call:
     timeout_s: float | None = None
     wait_s: float | None = None
     check: bool = True
+    output: bool = True
     name: str | None = None
     moved: Callable[[], None] = _nothing
     unclaimed: Callable[[], Awaitable[int]] | None = None
@@ -185,11 +189,13 @@ class KindShare:
         services: that its jobs use.
         pool: these, and all services that draw from the same slots anywhere.
         share: so many jobs of kinds that draw from them may be here at once; 0: nothing that is connected offers them.
+        slots: of all clients together, for the service that has the fewest; 0: not known.
     """
 
     services: tuple[str, ...]
     pool: tuple[str, ...] = ()
     share: int = 0
+    slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +228,14 @@ class Standing:
         kinds: what it may have for each kind that needs slots.
         calls: those of its calls that were made for jobs, the oldest first, at most CALLS_TOLD.
         parked: how many of its calls wait, by service and priority.
+        times: how long commands take, from and to, in seconds, by service: of those that kinds need and that ran here.
     """
 
     connected: int = 0
     kinds: Mapping[str, KindShare] = field(default_factory=dict)
     calls: tuple[CallInLine, ...] = ()
     parked: tuple[tuple[str, int, int], ...] = ()
+    times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 class Run(Protocol):

@@ -62,6 +62,9 @@ class Held(Struct, gc=False):
     deadline: float
     """When the lease is over as far as this holder may trust it; 0 once it is lost."""
     next_beat: float
+    rest_s: float
+    """How long before the deadline its run gets no further step: one that begins later may not be over in time, and
+    whoever ends the process for it needs a while."""
     progressed: bool = False
     """Whether the job moved since the last renewal was sent."""
     progress: Any | None = None
@@ -101,6 +104,8 @@ class LeaseBook:
     margin_s: float = 1.0
     abandoned: bool = False
     """The process is about to end: it gives back what it holds, so none of it is its own any more."""
+    gone_by: float = inf
+    """When the process has to be gone, because it gives back jobs that go on in it."""
     _held: dict[JobId, Held] = field(default_factory=dict)
 
     def grant(self, lease: Lease, *, lease_s: float, heartbeat_s: float, sent_at: float) -> Held:
@@ -115,7 +120,7 @@ class LeaseBook:
         Returns: the entry, for whoever has to look at its deadline often.
         """
         deadline = 0.0 if self.abandoned else sent_at + lease_s
-        held = Held(lease, lease_s, heartbeat_s, deadline, sent_at + heartbeat_s)
+        held = Held(lease, lease_s, heartbeat_s, deadline, sent_at + heartbeat_s, self._rest_s(lease_s))
         self._held[lease.job_id] = held
         return held
 
@@ -236,7 +241,25 @@ class LeaseBook:
 
     def ending(self, *, now: float) -> list[Lease]:
         """The leases that are about to end, with a job that should have stopped by now: the last moment to act."""
-        return [held.lease for held in self._held.values() if now >= held.deadline - self._margin(held) / 2]
+        return [held.lease for held in self._held.values() if now >= held.deadline - held.rest_s]
+
+    def look_by(self, *, now: float) -> float:
+        """Until when nobody has to look at this book for every run in it to end before its lease does (I2). If nobody
+        has looked by then, nobody can, and the process has to end. inf: nothing runs.
+
+        A lease that is over counts no more: whoever looks has seen to it.
+        """
+        ends = (
+            # Of what ends so soon no step begins any more, so who has looked then may take a while to look again.
+            max(held.deadline - held.rest_s / 8, now + held.rest_s / 2)
+            for held in self._held.values()
+            if held.deadline > now and held.ended_at is None
+        )
+        return min(self.gone_by, min(ends, default=inf))
+
+    def first_look_by(self, *, lease_s: float, sent_at: float) -> float:
+        """The same for a lease that is granted now."""
+        return sent_at + lease_s - self._rest_s(lease_s) / 8
 
     def deadline(self, lease: Lease) -> float:
         """When this lease ends by this holder's clock; 0.0 if it is not held any more."""
@@ -264,6 +287,9 @@ class LeaseBook:
 
     def _margin(self, held: Held) -> float:
         return min(self.margin_s, held.lease_s / 4)
+
+    def _rest_s(self, lease_s: float) -> float:
+        return min(self.margin_s, lease_s / 4) / 2
 
     def _stop_at(self, held: Held) -> float:
         if held.ends_at < inf:

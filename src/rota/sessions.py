@@ -156,7 +156,7 @@ class FfmpegRun(Protocol):
     """One ffmpeg run: await it for its end, or iterate over its progress; both raise if it goes wrong."""
 
     def __await__(self) -> Generator[Any, None, FfmpegDone]:
-        """Waits for the end."""
+        """Waits for the end; after iterating, it is there at once."""
         ...
 
     def __aiter__(self) -> AsyncIterator[FfmpegProgress]:

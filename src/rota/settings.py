@@ -69,7 +69,7 @@ class Settings:
             see, as behind a NAT.
         pipe_port: where this process listens for them; 0 takes a free port.
         gateway_url: where engines reach the gateway's internal API, such as `http://gateway:8760`.
-        gateway_ca: a file with the certificates to trust for an https gateway_url; else the system's.
+        gateway_ca: a file with certificates to trust for an https gateway_url and other gateways; else the system's.
         gateway_wait_s: how long a session waits for a runner, 0.1 to 86,400 seconds.
         objects: the object store: `s3://BUCKET`, or `folder:PATH` that the gateway serves.
         objects_url: its address as runners dial it; for s3 only where that is another than objects_endpoint.

@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import RFC_4122
 
 import pytest
 
@@ -51,6 +53,15 @@ async def test_many_are_answered_in_their_order_with_rising_ids(queue: Queue) ->
     assert [one.id for one in added] == sorted(one.id for one in added)
     rows = [await queue.row(one.id) for one in added]
     assert [(row.priority, row.tenant) for row in rows] == [(job.priority, job.tenant) for job in jobs]
+
+
+async def test_an_id_tells_the_microsecond_in_which_its_job_came(queue: Queue) -> None:
+    """RFC 9562, version 7 with the microseconds in the 12 bits behind the version."""
+    queue.later(0.000_777)
+    job_id = await queue.add()
+    assert (job_id.version, job_id.variant) == (7, RFC_4122)
+    us = ((await queue.row(job_id)).created_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    assert (job_id.int >> 80, job_id.int >> 64 & 0xFFF) == (us // 1000, us % 1000 * 4096 // 1000)
 
 
 async def test_none_is_fine(queue: Queue) -> None:

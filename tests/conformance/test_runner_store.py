@@ -286,6 +286,22 @@ async def test_jobs_of_an_execution_end_with_it(fleet: Fleet) -> None:
     assert await fleet.store.cancels("gateway-1") == {given.lease: "execution_ended"}
 
 
+@pytest.mark.parametrize("over", ["queued again", "ended"])
+async def test_a_job_that_comes_after_the_end_of_its_execution_ends_too(fleet: Fleet, over: str) -> None:
+    """Its engine asked for it while its try ended: nobody will open a session with it."""
+    database = fleet.store.database
+    rows = await database.fetch(
+        "INSERT INTO rota.open_jobs (id, kind, payload, state, lease_epoch) "
+        "VALUES (gen_random_uuid(), 'render', '{}', 'queued', 3) RETURNING id"
+        if over == "queued again"
+        else "INSERT INTO rota.ended_jobs (id, kind, payload, state, lease_epoch, priority, tries, max_tries, place, "
+        "run_after, created_at, finished_at) "
+        "VALUES (gen_random_uuid(), 'render', '{}', 'done', 3, 0, 1, 1, 'worker', now(), now(), now()) RETURNING id"
+    )
+    late = await fleet.add(execution=str(rows[0]["id"]))
+    assert await fleet.store.reap(now=fleet.now) == {late.id: "cancelled"}
+
+
 async def test_an_engine_ends_an_execution_of_its_own(fleet: Fleet) -> None:
     jobs = [await fleet.add(execution="theirs") for _ in range(3)]
     await fleet.one()

@@ -7,8 +7,7 @@ from tests.conformance.queues import NOBODY, Queue
 
 
 async def unclaimed(queue: Queue, job_id: JobId, kinds: Sequence[str] = ("film", "clip")) -> int:
-    count: int = await queue.call("unclaimed", job_id, kinds=kinds, now=queue.now)
-    return count
+    return sum((await queue.call("unclaimed", job_id, kinds=kinds, now=queue.now)).values())
 
 
 async def test_a_queued_job_stands_behind_the_more_urgent_and_the_older(queue: Queue) -> None:
@@ -20,6 +19,8 @@ async def test_a_queued_job_stands_behind_the_more_urgent_and_the_older(queue: Q
     await queue.add("other", priority=9)
     await queue.add("film", priority=9, run_after=queue.at(60))
     assert [await unclaimed(queue, job_id) for job_id in (urgent, first, clip, last)] == [0, 1, 2, 3]
+    by_kind = await queue.call("unclaimed", last, kinds=["film", "clip", "other"], now=queue.now)
+    assert by_kind == {"film": 1, "clip": 2, "other": 1}
     assert await unclaimed(queue, last, ["film"]) == 1
     assert await unclaimed(queue, last, []) == 0
 

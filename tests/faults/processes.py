@@ -20,7 +20,7 @@ import psutil
 ROOT = Path(__file__).parents[2]
 RECORDS = "FAULTS_RECORDS"
 """The environment variable that tells handlers where to record; every process of a test has its own folder there."""
-WAIT_S = 30.0
+WAIT_S = 60.0
 """Generous: only a failing test waits that long."""
 
 

@@ -22,6 +22,8 @@ START, MOVE, END, STOPPED = "start", "move", "end", "stopped"
 """The handler began; it did a piece of its work; it came to its end; it was told to stop (its clean-up, no work)."""
 
 SUFFIX = ".steps"
+PULSE = ".pulse"
+"""The name of a file ends so in which a run that lets nobody else run leaves the time, again and again."""
 
 
 class Recorder:

@@ -86,11 +86,10 @@ class Gateway:
         self.running.signal(signal.SIGKILL)
         await asyncio.to_thread(self.running.status)
 
-    async def restart(self) -> None:
-        """SIGTERM, its end with 0, and another start at the same address."""
+    async def stop(self) -> None:
+        """SIGTERM, and its end with 0."""
         self.running.signal(signal.SIGTERM)
         assert await asyncio.to_thread(self.running.status) == 0, self.running.err
-        await self.start()
 
 
 @dataclass

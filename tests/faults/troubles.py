@@ -4,24 +4,30 @@ Handlers record their steps in the folder that FAULTS_RECORDS names, where a tes
 """
 
 import asyncio
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import repeat
+from mmap import mmap
 from pathlib import Path
+from struct import Struct
 
 import rota
 from rota.io import clock, postgres
 from rota.queue.io import crew, heart
 from rota.queue.io.store import Store
-from tests.faults.records import END, MOVE, START, STOPPED, Recorder
+from tests.faults.records import END, MOVE, PULSE, START, STOPPED, Recorder
 
 LEASE_S = 2.0
 HEARTBEAT_S = 0.5
-FENCED_S = 4.0
+FENCED_S = 6.0
 """A lease with half a second at its end for last words, on a busy machine."""
 LONG_S = 60.0
 """A lease that outlasts a test."""
@@ -81,6 +87,15 @@ class Work:
     def done(self, began: float) -> bool:
         """Whether the work is done."""
         return time.monotonic() - began > self.seconds or (self.until is not None and (folder / self.until).exists())
+
+
+def hold(ctx: rota.Context) -> None:
+    """Holds the interpreter for ever: a loop in C, which never asks whether another thread wants to run. It leaves a
+    pulse in a file: the time of the system's monotonic clock, again and again."""
+    path = folder / f"{ctx.id}-{ctx.job.lease.epoch}{PULSE}"
+    path.write_bytes(bytes(8))
+    with path.open("r+b") as file, mmap(file.fileno(), 8) as pulse:
+        deque(map(Struct("d").pack_into, repeat(pulse), repeat(0), iter(time.monotonic, None)), maxlen=0)
 
 
 @app.job(limit=20, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
@@ -207,6 +222,36 @@ async def blocker(ctx: rota.Context) -> None:
 
 
 @app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=2, retry=SOON)
+async def hog(ctx: rota.Context) -> None:
+    """Holds the interpreter."""
+    recorder.note(START, ctx.job)
+    hold(ctx)
+
+
+@app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=2, retry=SOON)
+def plain_hog(ctx: rota.Context) -> None:
+    """The same in a thread."""
+    recorder.note(START, ctx.job)
+    hold(ctx)
+
+
+@app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=2, retry=SOON, isolation="process")
+def apart_hog(ctx: rota.Context) -> None:
+    """The same in a child process."""
+    recorder.note(START, ctx.job)
+    hold(ctx)
+
+
+@app.job(limit=2, lease_s=30, heartbeat_s=1, max_tries=2, retry=SOON)
+def late_hog(ctx: rota.Context) -> None:
+    """The same, once the file `hold` is there."""
+    recorder.note(START, ctx.job)
+    while not (folder / "hold").exists():
+        time.sleep(STEP_S)
+    hold(ctx)
+
+
+@app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=2, retry=SOON)
 async def idler(ctx: rota.Context) -> None:
     """Waits, and never says that it made progress."""
     recorder.note(START, ctx.job)
@@ -235,3 +280,52 @@ async def tiny(ctx: rota.Context) -> None:
     recorder.note(START, ctx.job)
     await asyncio.sleep(0)
     recorder.note(END, ctx.job)
+
+
+@app.job(limit=40, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
+async def waits_for_a_thread(ctx: rota.Context) -> None:
+    """A coroutine that waits for a thread of its event loop, of which there are few."""
+    recorder.note(START, ctx.job)
+    await asyncio.to_thread(time.sleep, LONG_S)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What to stop."""
+
+    how: str
+
+
+def start_and_stop(how: str) -> object:
+    """Tells a program to stop, or a forked process, and gives its exit status; or uses a pool, which does the same."""
+    if how == "program":
+        with subprocess.Popen(["sleep", "60"]) as program:
+            program.terminate()
+            return program.wait()
+    forking = multiprocessing.get_context("fork")
+    if how == "forked":
+        forked = forking.Process(target=time.sleep, args=(60,))
+        forked.start()
+        forked.terminate()
+        forked.join()
+        return forked.exitcode
+    with forking.Pool(2) as pool:
+        return pool.map(abs, [-1, -2, -3])
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=1)
+def stops_others(ctx: rota.Context, payload: Call) -> object:
+    """In a thread."""
+    return start_and_stop(payload.how)
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=1, isolation="process")
+def stops_others_in_a_child(ctx: rota.Context, payload: Call) -> object:
+    """The same in a child process."""
+    return start_and_stop(payload.how)
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=1)
+async def stops_others_in_the_loop(ctx: rota.Context, payload: Call) -> object:
+    """The same in a coroutine."""
+    return start_and_stop(payload.how)

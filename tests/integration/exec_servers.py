@@ -26,7 +26,7 @@ from rota.slots.messages import (
 from rota.slots.progress import Moved
 from rota.slots.rules import Rules
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 """A bound for what should happen at once, on a machine that does much else."""
 
 

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,19 +24,49 @@ from rota.settings import Settings
 
 TOKEN = "engine token of the tests"
 KEY = "a key for job tokens that is long enough"
-WAIT_S = 30.0
+WAIT_S = 60.0
 """How long anything that must come is awaited."""
 ACME = "acme"
 _instances = count(1)
 
 
+class LateReplica(Replica):
+    """One that hears late, or never, what the others say through the database: when the test says so."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.unheard: list[str] = []
+
+    def _heard(self, said: str) -> None:
+        self.unheard.append(said)
+
+    async def told_by(self, other: Replica) -> None:
+        """Waits until the other has said that a runner is connected there."""
+        name = other.exchange.gateway.rules.instance
+        async with asyncio.timeout(WAIT_S):
+            while not any(said.startswith("connected:") and name in said for said in self.unheard):
+                await asyncio.sleep(0.01)
+
+    def hear(self) -> None:
+        """Hears all, in order."""
+        words, self.unheard = self.unheard, []
+        for said in words:
+            super()._heard(said)
+
+    def listen_anew(self) -> None:
+        """As after a connection that broke: what was said meanwhile is lost."""
+        self.unheard.clear()
+        self._connected()
+
+
 @asynccontextmanager
 async def gateway(
-    dsn: str, *, pace: Pace | None = None, clock: Callable[[], float] | None = None, **settings: Any
-) -> AsyncIterator[Replica]:
+    dsn: str, *, pace: Pace | None = None, clock: Callable[[], float] | None = None, of: type[Replica] = Replica,
+    **settings: Any,
+) -> AsyncIterator[Replica]:  # fmt: skip
     """One replica on a free port."""
     values: dict[str, Any] = {"gateway_port": 0, "gateway_token": TOKEN, "gateway_key": KEY}
-    replica = Replica(
+    replica = of(
         Settings(**(values | settings)), Target(dsn), instance=f"gateway-{next(_instances)}",
         pace=pace or Pace(look_s=0.2, reap_s=0.2, tidy_s=60, barred_s=60), clock=clock,
     )  # fmt: skip
@@ -53,10 +84,10 @@ STILL = Pace(look_s=3600, reap_s=3600, tidy_s=3600, barred_s=3600)
 class Engine:
     """An engine in some language: nothing but HTTP."""
 
-    def __init__(self, replica: Replica, *, token: str | None = TOKEN) -> None:
+    def __init__(self, replica: Replica, *, token: str | None = TOKEN, tls: ssl.SSLContext | None = None) -> None:
         self.base = replica.server.serving.address
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._http = aiohttp.ClientSession()
+        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls or True))
 
     async def __aenter__(self) -> "Engine":
         return self
@@ -199,9 +230,9 @@ class Runner:
 
 @asynccontextmanager
 async def dialled(replica: Replica, **options: Any) -> AsyncIterator[Runner]:
-    """A connection on which nothing was said yet; `port`: of what stands in between."""
+    """A connection on which nothing was said yet; `port`: of what stands in between; `ssl`: whom it trusts."""
     port = options.pop("port", None) or replica.server.serving.port
-    url = f"ws://{options.pop('name', '127.0.0.1')}:{port}/v1/connect"
+    url = f"{'wss' if options.get('ssl') else 'ws'}://{options.pop('name', '127.0.0.1')}:{port}/v1/connect"
     options = {
         "subprotocols": ["reelbolt.runner.v1"], "max_size": None, "proxy": None, "host": "127.0.0.1", "port": port,
     } | options  # fmt: skip
@@ -211,10 +242,15 @@ async def dialled(replica: Replica, **options: Any) -> AsyncIterator[Runner]:
 
 @asynccontextmanager
 async def connected(
-    replica: Replica, auth: dict[str, Any], *, port: int | None = None, **hello: Any
+    replica: Replica,
+    auth: dict[str, Any],
+    *,
+    port: int | None = None,
+    tls: ssl.SSLContext | None = None,
+    **hello: Any,
 ) -> AsyncIterator[Runner]:
     """A runner that was welcomed; its welcome is the first that it has `seen`."""
-    async with dialled(replica, port=port) as runner:
+    async with dialled(replica, port=port, ssl=tls) as runner:
         await runner.hello(auth, **hello)
         runner.seen.append(await runner.hear("welcome"))
         yield runner

@@ -7,8 +7,32 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import rota
+
+
+class Leaves(Exception):
+    """An error whose message ends the process of whoever asks for it."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Bare(Exception):
+    """An error that nobody can look into."""
+
+    @property
+    def __traceback__(self) -> NoReturn:  # type: ignore[override]
+        raise RuntimeError("nothing here")
+
+
+ERRORS: dict[str, Exception] = {
+    "plain": ValueError("as it was told"),
+    "book": ValueError("word " * 10_000_000),
+    "leaves": Leaves(),
+    "bare": Bare("b"),
+}
 
 
 @dataclass
@@ -24,7 +48,7 @@ def obey(ctx: rota.Context, order: Order) -> object:
         case "answer":
             return {"pid": os.getpid(), "tries": ctx.job.tries}
         case "raise":
-            raise ValueError("as it was told")
+            raise ERRORS[order.path]
         case "snooze":
             return rota.Snooze(600, reason="later")
         case "fail":
@@ -40,9 +64,10 @@ def obey(ctx: rota.Context, order: Order) -> object:
                 time.sleep(0.01)
             return {"stopped": True}
         case "progress":
-            for step in range(45):
+            # Longer than the lease.
+            for step in range(75):
                 time.sleep(0.1)
-                ctx.progress(step / 45)
+                ctx.progress(step / 75)
             return "long"
         case "stubborn":
             # A grandchild in a session of its own, deaf to SIGTERM, that writes its process id.

@@ -91,11 +91,11 @@ async def raw_server(answer: Answer) -> AsyncIterator[str]:
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """A disk of two MiB; it takes root."""
+def small_disk(folder: Path, options: str = "size=2m") -> Iterator[Path]:
+    """A disk of two MiB, or of other `options` of a tmpfs; it takes root."""
     folder.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")

@@ -1,6 +1,7 @@
 """Several exec servers behind one address of a real nginx or HAProxy, with the configuration that the guide shows."""
 
 import asyncio
+import io
 import shutil
 import ssl
 import subprocess
@@ -8,13 +9,21 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Mount, Route
 from websockets.asyncio.client import connect
 
 from rota.commands import Call
 from rota.demo.balancers import NAMES, Balancer, Front, Name, find, free_port, haproxy_text, nginx_text
 from rota.io.commands import run_whole
+from rota.objects.io.folder import FolderStore
+from rota.objects.io.folder_server import FolderServer
+from rota.objects.store import CONTENT_TYPE
 from rota.slots import pool
 from rota.slots.address import Address
 from rota.slots.config import read_exec_config
@@ -23,6 +32,7 @@ from rota.slots.io.client import ClientOptions, SlotClient
 from rota.slots.io.server import ExecServer
 from rota.slots.io.survey import look_at
 from tests.integration.exec_servers import exec_server
+from tests.integration.object_stands import served
 from tests.integration.real_exec_server import real_exec_server, running
 from tests.postgres_servers import unavailable
 
@@ -184,6 +194,22 @@ async def test_an_idle_session_outlives_the_idle_limits_of_balancers_s49(
         hands.at_once = True
         for client in sites:
             assert (await run_whole(client, Call("cut"))).receipt.ok
+
+
+async def test_whole_outputs_go_through_to_a_folder_of_objects(name: Name, tmp_path: Path) -> None:
+    """nginx takes a body of one MiB unless it is told otherwise; an op's is up to four."""
+    content = b"x" * (8 << 20)
+    app = Starlette(routes=[Route("/readyz", lambda _request: Response())])
+    async with served(app) as address:
+        with Balancer(name, tmp_path / "balancer", [urlsplit(address).netloc], kind="gateways") as balancer:
+            store = FolderStore(tmp_path / "objects", base_url=f"http://127.0.0.1:{balancer.port}/objects")
+            app.routes.append(Mount("/objects", FolderServer(store).app()))
+            async with aiohttp.ClientSession() as http:
+                url = await store.mint_put("films/a.mp4")
+                async with http.put(url, data=io.BytesIO(content), headers={"Content-Type": CONTENT_TYPE}) as answer:
+                    assert answer.status == 200
+                async with http.get(await store.mint_get("films/a.mp4")) as answer:
+                    assert await answer.read() == content
 
 
 def test_the_exec_toml_of_the_sizing_guide_is_one() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rota.queue.io.children import Children
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

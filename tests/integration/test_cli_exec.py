@@ -9,6 +9,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,16 +20,27 @@ from rota.queue.io.store import Store
 from rota.queue.job import NewJob
 from rota.queue.server import Server
 from rota.queue.standing import ServerFacts
-from tests.integration.exec_stand_in import StandIn, cat, fail, hang, say
+from rota.slots.messages import Receipt
+from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang, say
 from tests.integration.programs import ROTA, clean_environment
 from tests.integration.real_exec_server import real_exec_server
 
-WAIT_S = 60.0
+WAIT_S = 120.0
+
+
+async def flood(streams: Streams, _args: Any) -> Receipt | None:
+    async def lines() -> AsyncIterator[bytes]:
+        while True:
+            yield b"y\n" * 1000
+
+    assert streams.job.job.stdout is not None
+    await streams.session.put(streams.job.job.stdout, data=lines())
+    return None
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[StandIn]:
-    async with StandIn({"cat": cat, "say": say, "fail": fail, "hang": hang}) as made:
+    async with StandIn({"cat": cat, "say": say, "fail": fail, "hang": hang, "flood": flood}) as made:
         yield made
 
 
@@ -77,13 +89,14 @@ async def test_the_commands_status_is_the_status_and_no_file_appears_i9(server: 
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_ctrl_c_cancels_the_command(server: StandIn) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_ctrl_c_cancels_the_command(server: StandIn, number: signal.Signals) -> None:
     process = await start(server, "exec", "hang")
     await server.until(lambda: server.running)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     async with asyncio.timeout(WAIT_S):
         await process.communicate()
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     await server.until(lambda: not server.running)
 
 
@@ -102,6 +115,27 @@ async def test_no_slot_in_time_is_a_status_of_its_own(server: StandIn) -> None:
     status, _, err = await run(server, "exec", "say", "x", "--wait", "0.2")
     assert status == 75
     assert "every slot for say was taken for 0.2 s" in err
+
+
+async def test_what_is_handed_back_may_be_tried_again() -> None:
+    async def stopped(_streams: Streams, _args: Any) -> Receipt:
+        return Receipt(ended_by="stopped", error="The exec server is stopping", retryable=True)
+
+    async with StandIn({"say": stopped}) as server:
+        status, _, err = await run(server, "exec", "say", "x")
+    assert (status, err) == (75, "rota: say: The exec server is stopping\n")
+
+
+async def test_a_slip_is_told_before_the_wait_is_over(server: StandIn) -> None:
+    process = await start(server, "exec", "sya", "x", "--wait", "1000")
+    assert process.stderr is not None
+    async with asyncio.timeout(WAIT_S):
+        line = (await process.stderr.readline()).decode()
+    assert line.startswith("rota: waiting: no exec server that is connected offers sya (they offer cat, fail, ")
+    process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(WAIT_S):
+        assert (await process.communicate())[1] == b""
+    assert process.returncode == 130
 
 
 async def test_without_addresses_it_says_what_to_set() -> None:
@@ -200,6 +234,8 @@ async def shell(server: StandIn, script: str) -> tuple[int | None, bytes, str]:
         ("$rota exec say x >&-", 0, b""),
         ("$rota exec fail 2>&-", 3, b"{"),
         ("$rota exec fail 2>/dev/full", 3, b"{"),
+        ("$rota exec fail >/dev/full", 3, b""),
+        ("$rota exec fail | true; exit ${PIPESTATUS[0]}", 3, b""),
         ("$rota --version <&- >&- 2>&-", 0, b""),
     ],
 )
@@ -208,6 +244,13 @@ async def test_a_stream_that_is_closed_or_full_changes_no_status(
 ) -> None:
     found, written, err = await shell(server, script)
     assert (found, written) == (status, out), err
+
+
+@pytest.mark.parametrize("script", ["$rota exec flood | head -n 1", "$rota exec flood -o >(head -n 1)"])
+async def test_a_reader_who_has_enough_ends_the_command_as_sigpipe_ends_a_filter(server: StandIn, script: str) -> None:
+    status, out, err = await shell(server, f"{script}; status=${{PIPESTATUS[0]}}; wait; exit $status")
+    assert (status, out, err) == (141, b"y\n", "")
+    await server.until(lambda: not server.running)
 
 
 async def test_an_output_that_does_not_fit_makes_a_status(server: StandIn) -> None:

@@ -1,14 +1,18 @@
 """The pool of connections: one that is at hand is lent again without the pool, and nobody waits in vain."""
 
 import asyncio
+import shutil
+from pathlib import Path
 
 import pytest
 
 from rota.errors import DatabaseAway, SettingsError
 from rota.io import migrate
+from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import Database, Pooler, Target
 from rota.queue.io.store import Store
 from rota.queue.job import NewJob, open_key
+from tests.postgres_servers import Psql
 
 PID = "SELECT pg_backend_pid() AS pid"
 
@@ -113,6 +117,61 @@ async def test_what_somebody_set_for_the_role_or_the_database_changes_nothing(ds
     jobs = await asyncio.gather(*(store.enqueue(NewJob("one", dedupe=open_key("k"))) for _ in range(12)))
     assert len({job.id for job in jobs}) == 1
     await database.stop()
+
+
+@pytest.mark.parametrize(
+    ("whose", "words"),
+    [
+        ("ROLE {user}", "for this user (ALTER ROLE)"),
+        ("DATABASE {name}", "for this database (ALTER DATABASE)"),
+        ("ROLE {user} IN DATABASE {name}", "for this user in this database"),
+    ],
+)
+async def test_a_user_who_may_not_write_is_no_failover(dsn: str, psql: Psql, whose: str, words: str) -> None:
+    name = dsn.partition("?")[0].rpartition("/")[2]
+    user = f"reader_of_{name}"
+    psql(dsn, f"CREATE ROLE {user} LOGIN; GRANT CREATE ON DATABASE {name} TO {user}")
+    psql(dsn, f"ALTER {whose.format(user=user, name=name)} SET default_transaction_read_only = on")
+    target = Target(dsn.replace("rota@", f"{user}@"))
+    database = Database(target)
+    try:
+        for work in (migrate.up(target), database.fetch("CREATE TABLE mine (id integer)")):
+            with pytest.raises(DatabaseAway) as raised:
+                await work
+            assert f"is read-only for the user '{user}'" in str(raised.value) and words in str(raised.value)
+    finally:
+        await database.stop()
+        reset = f"ALTER {whose.format(user=user, name=name)} RESET default_transaction_read_only"
+        psql(dsn, f"BEGIN READ WRITE; {reset}; COMMIT")
+        psql(dsn, f"DROP OWNED BY {user}; DROP ROLE {user}")
+
+
+def test_a_standby_is_said_to_be_one(tmp_path: Path) -> None:
+    with EmbeddedPostgres(tmp_path / "pg", fsync=False):
+        pass
+    (signal,) = [path.with_name("standby.signal") for path in (tmp_path / "pg").rglob("PG_VERSION") if _is_top(path)]
+    signal.touch()
+    shutil.chown(signal, *_owner(signal.parent))
+
+    async def write(dsn: str) -> None:
+        database = Database(Target(dsn))
+        try:
+            with pytest.raises(DatabaseAway, match="is read-only: it is a standby now"):
+                await database.fetch("CREATE TABLE mine (id integer)")
+        finally:
+            await database.stop()
+
+    with EmbeddedPostgres(tmp_path / "pg", fsync=False) as server:
+        asyncio.run(write(server.dsn))
+
+
+def _is_top(path: Path) -> bool:
+    return path.with_name("postgresql.conf").exists()
+
+
+def _owner(path: Path) -> tuple[int, int]:
+    about = path.stat()
+    return about.st_uid, about.st_gid
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from rota.io.embedded_binaries import launch_command, server_user
 from tests.postgres_servers import DEBIAN_15, Psql, server_binaries, unavailable
 
 NOBODY = 65534
-WAIT_S = 20.0  # generous: only a failing test waits that long
+WAIT_S = 60.0  # generous: only a failing test waits that long
 
 PROGRAM = """
 import os

@@ -204,6 +204,7 @@ async def test_ffmpeg_shows_its_progress_and_its_end(tmp_path: Path) -> None:
         assert seen == [FfmpegProgress("encode", 0.4)]
         assert moved > before
         assert (run.done.exit_code, run.done.duration_s) == (0, 1.5)
+        assert await run is run.done
         with pytest.raises(rota.ProgramFailed, match="moov atom") as caught:
             await session.ffmpeg(["-i", "in.mp4", "bad.mp4"])
         assert caught.value.exit_code == 1

@@ -109,6 +109,34 @@ async def test_all_of_a_command_dies_also_what_left_its_group_and_ignores_sigter
         assert [pid for pid in pids_in(pids) if not gone(pid)] == []
 
 
+RUNAWAY = """
+import os, sys, time
+name, end = sys.argv[1], time.monotonic() + 20
+for _ in range(2):
+    if not os.fork():
+        while time.monotonic() < end:
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+        open(name, "w").close()
+        os._exit(0)
+time.sleep(1000 if sys.argv[2] == "stays" else 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others read the table of processes, which takes longer")
+@pytest.mark.parametrize("main", ["stays", "goes"])
+async def test_what_runs_away_by_ever_new_processes_and_sessions_is_caught(tmp_path: Path, main: str) -> None:
+    """Each of them lives for less than a millisecond."""
+    script, got_away = tmp_path / "runaway.py", tmp_path / "got_away"
+    script.write_text(RUNAWAY)
+    config = f'[services.run]\ncommand = ["{sys.executable}", "-I", "-S", "{script}", "{got_away}", "{main}"]\n'
+    async with bench(tmp_path / "scratch", f"{config}grace_s = 0\ntimeout_s = 1") as b:
+        receipt = await b.run("run")
+    assert receipt.ended_by == ("timeout" if main == "stays" else "exit")
+    assert not got_away.exists(), "they ended when they liked to"
+
+
 async def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     async with bench(tmp_path / "scratch") as b:
@@ -168,6 +196,31 @@ async def test_a_tree_that_takes_too_much_memory_is_ended(tmp_path: Path) -> Non
         assert receipt.peak_memory_bytes > 150 * 1024**2
         assert receipt.error is not None
         assert "the service allows 157,286,400" in receipt.error
+
+
+FAMILY = """
+import os, time
+for _ in range(4):
+    if not os.fork():
+        print(os.getpid(), flush=True)
+        held = os.urandom(1 << 20) * 60
+        time.sleep(1000)
+time.sleep(1000)
+"""
+
+
+async def test_a_tree_whose_processes_are_each_below_the_ceiling_is_ended_where_their_sum_is_not(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "family.py"
+    script.write_text(FAMILY)
+    config = f'[services.family]\ncommand = ["{sys.executable}", "-I", "-S", "{script}"]\nmemory_max = "150 MiB"\n'
+    async with bench(tmp_path / "scratch", config) as b:
+        receipt = await b.run("family")
+    assert (receipt.ended_by, receipt.retryable) == (EndedBy.MEMORY, False), receipt
+    assert receipt.peak_memory_bytes > 150 * 1024**2
+    assert receipt.stdout_prefix is not None
+    assert [gone(int(pid)) for pid in receipt.stdout_prefix.split()] == [True] * 4
 
 
 GREEDY = """
@@ -351,6 +404,14 @@ async def test_a_killed_keeper_takes_its_command_with_it_and_no_other(tmp_path: 
         assert (await b.run("sh", ["true"])).ok
 
 
+@pytest.mark.parametrize("script", ["kill -STOP $PPID; sleep 1000", "trap '' TERM; while :; do kill -STOP $PPID; done"])
+async def test_a_command_that_stops_its_keeper_ends_all_the_same(tmp_path: Path, script: str) -> None:
+    async with bench(tmp_path) as b:
+        receipt = await b.run("sh", [script], timeout_s=0.5)
+        assert receipt.ended_by == "timeout"
+        assert (await b.run("sh", ["echo hi"])).stdout_prefix == "hi\n"
+
+
 async def test_a_killed_nursery_is_started_again(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         receipt = b.start("sh", ["sleep 0.5; echo fine"])
@@ -362,6 +423,16 @@ async def test_a_killed_nursery_is_started_again(tmp_path: Path) -> None:
         nursery.kill()
         assert (await receipt).stdout_prefix == "fine\n"
         many = await asyncio.gather(*(b.run("sh", ["sleep 0.1"]) for _ in range(6)))
+        assert all(one.ok for one in many)
+
+
+async def test_a_nursery_that_a_command_has_stopped_goes_on(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        await b.run("sh", ["true"])
+        nursery = b.commands._keepers._nursery
+        assert nursery is not None
+        await b.run("sh", [f"kill -STOP {nursery.pid}"])
+        many = await asyncio.gather(*(b.run("sh", ["sleep 0.1"]) for _ in range(3)))
         assert all(one.ok for one in many)
 
 

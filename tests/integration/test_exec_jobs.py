@@ -1,6 +1,7 @@
 """Handlers that run commands on exec servers: what becomes of their jobs, and how many are claimed."""
 
 import asyncio
+import hashlib
 import re
 import time
 from collections.abc import AsyncIterator
@@ -24,7 +25,7 @@ from tests.integration.real_exec_server import real_exec_server
 from tests.integration.test_readme import ROOT, SOURCE, blocks_of
 
 COMMANDS = {"cat": cat, "say": say, "fail": fail, "hang": hang}
-WAIT_S = 30.0
+WAIT_S = 60.0
 """Generous: only a failing test waits that long."""
 
 
@@ -297,7 +298,12 @@ async def test_a_place_in_line_counts_what_is_parked_and_what_no_worker_has_clai
 ) -> None:
     monkeypatch.setattr(registry, "NEWS_EVERY_S", 0.05)
     runs: dict[rota.JobId, Any] = {}
-    async with StandIn(COMMANDS, slots=1) as server, bench_of(migrated_dsn, server) as bench:
+    took_4_s = [Receipt(ended_by=EndedBy.EXIT, exit=0, duration_s=4.0, digest=hashlib.sha256().hexdigest())]
+
+    async def first_known(streams: Streams, args: Any) -> Receipt | None:
+        return took_4_s.pop() if took_4_s else await hang(streams, args)
+
+    async with StandIn({"hang": first_known}, slots=1) as server, bench_of(migrated_dsn, server) as bench:
 
         @bench.app.job(exec="hang")
         async def film(ctx: rota.Context) -> None:
@@ -320,6 +326,7 @@ async def test_a_place_in_line_counts_what_is_parked_and_what_no_worker_has_clai
                 await asyncio.sleep(0.05)
 
         async with bench.working():
+            await bench.reaches((await bench.app.enqueue(film)).id, lambda row: row.state == "done")
             share = 1 + HEADROOM
             claimed = [await bench.app.enqueue(film) for _ in range(share)]
             await server.until(lambda: len(server.wants) == share - 1 and server.running)
@@ -330,6 +337,9 @@ async def test_a_place_in_line_counts_what_is_parked_and_what_no_worker_has_clai
             assert held.line is not None and "2 of them by jobs that no worker has claimed yet" in held.line
             # Parked: two calls. In the database: one that is urgent and two that are not.
             assert [await place(job) for job in (urgent, *left)] == [(0, 0), (3, 1), (4, 2)]
+            # Each takes 4 s, and there is one slot; what has it may be over at once, or have just begun.
+            turns = [await bench.app.position(job) for job in (urgent, left[0])]
+            assert [turn and (turn.eta_low_s, turn.eta_high_s) for turn in turns] == [(0.0, 4.0), (12.0, 16.0)]
             last = max((job for job in claimed), key=lambda job: job.id)
             waits = await bench.reaches(last.id, lambda row: row.leased_by is not None)
             own = await runs[waits.id].position()

@@ -79,8 +79,14 @@ def test_config_check_says_what_is_there(
     done = check(folder, capsys, monkeypatch)
     assert (done.status, done.err) == (0, "")
     assert "exec.toml: fine, 2 services (cat, hold), slots: all 2" in done.out
-    config = {"file": "exec.toml", "services": ["cat", "hold"], "waitgroups": {"all": 2}}
+    config = {"file": "exec.toml", "services": ["cat", "hold"], "waitgroups": {"all": 2}, "missing": []}
     assert json.loads(check(folder, capsys, monkeypatch, "--json").out) == {"settings": "fine", "config": config}
+    assert "no program" not in done.out
+    for program in ("/no/such/tool", "./tool", "no-such-tool"):
+        (folder / "exec.toml").write_text(CONFIG.format(server="").replace('["cat"]', f'["{program}"]'))
+        done = check(folder, capsys, monkeypatch)
+        assert done.status == 0
+        assert f"exec.toml: services.cat.command: there is no program '{program}' on this machine" in done.out
 
 
 def test_config_check_without_an_exec_server_is_about_the_settings(
@@ -124,6 +130,12 @@ def test_an_exec_server_does_not_start_with_a_mistake(folder: Path) -> None:
         (folder / "exec.toml").write_text(CONFIG.format(server=""))
         done = rota(folder, "execserver", "--port", str(taken.getsockname()[1]))
     assert (done.status, "cannot listen on 127.0.0.1" in done.err) == (2, True)
+
+
+def test_a_scratch_folder_that_is_none_is_said_at_the_start(folder: Path) -> None:
+    (folder / "exec.toml").write_text(CONFIG.format(server='scratch = "exec.toml/x"'))
+    done = rota(folder, "execserver", "--port", "0")
+    assert (done.status, "The scratch folder exec.toml/x cannot be used: Not a directory" in done.err) == (2, True)
 
 
 def test_what_it_learned_is_there_after_a_restart(folder: Path) -> None:
@@ -196,9 +208,10 @@ def test_sighup_reads_the_file_again_and_what_runs_goes_on(folder: Path) -> None
             program.says("server.scratch is not what it was at the start: only a restart can change it")
             assert sorted(look(address)["services"]) == ["copy", "hold"]
 
-            (folder / "exec.toml").write_text(text)
+            (folder / "exec.toml").write_text(text.replace('["sleep"', '["no-such-tool"'))
             program.signal(signal.SIGHUP)
             program.says("configuration read again", count=2)
+            assert "no-such-tool" in program.says("a program is not on this machine")
             done = rota(folder, "exec", "cat", ROTA_EXEC_ADDRESSES=address)
             assert done.status == 0, done.err
             assert client.popen.poll() is None, client.err

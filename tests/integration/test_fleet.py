@@ -27,7 +27,7 @@ from tests.integration.test_worker import Bench, bench, made_bench, until, worki
 
 __all__ = ["bench"]
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 NOBODY = Server(Holder("gone:1:aa"), "gone", 1, "1", "all", "d", kinds={}, passes={})
 
 

@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from rota.runners import gateway_ops
 from rota.runners.io import internal_api
-from rota.runners.io.replica import Replica
-from tests.integration.gateways import TOKEN, Device, Engine, connected, dialled, gateway, pair
+from rota.runners.io.replica import Pace, Replica
+from tests.integration.gateways import TOKEN, WAIT_S, Device, Engine, LateReplica, connected, dialled, gateway, pair
 
 
 @pytest.fixture
@@ -113,6 +116,43 @@ async def test_cancelling_releases_the_op_at_once_and_waits_for_the_runner(
     assert (status, again["state"]) == (200, "Cancelled")
 
 
+@pytest.mark.parametrize("moment", ["claim", "resume"])
+async def test_a_cancel_that_is_seen_before_its_job_is_here_is_not_forgotten(
+    migrated_dsn: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    # Only the look tells of a cancel here: the reaper does not come to end the job.
+    pace = Pace(look_s=0.1, reap_s=3600, tidy_s=3600, barred_s=3600)
+    async with AsyncExitStack() as stack:
+        replica = await stack.enter_async_context(gateway(migrated_dsn, pace=pace))
+        engine = await stack.enter_async_context(Engine(replica))
+        device, store = await pair(replica, engine), replica.exchange.store
+        busy = await stack.enter_async_context(connected(replica, (await pair(replica, engine)).auth()))
+        await engine.create()
+        await busy.take()  # a replica without jobs does not look for cancels
+        job = await engine.create()
+        original = getattr(store, moment)
+
+        async def cancelled_meanwhile(*args: Any, **options: Any) -> Any:
+            found = await original(*args, **options)
+            await store.cancel([UUID(job["jobId"])])
+            await replica._look()
+            return found
+
+        if moment == "claim":
+            monkeypatch.setattr(store, moment, cancelled_meanwhile)
+            runner = await stack.enter_async_context(connected(replica, device.auth()))
+            await runner.take()
+        else:
+            first = await stack.enter_async_context(gateway(migrated_dsn, pace=pace))
+            left = await stack.enter_async_context(connected(first, device.auth()))
+            assign = await left.take()
+            await engine.until(job, "Running")
+            monkeypatch.setattr(store, moment, cancelled_meanwhile)
+            held = [{"jobId": assign["jobId"], "leaseEpoch": assign["payload"]["leaseEpoch"]}]
+            runner = await stack.enter_async_context(connected(replica, device.auth(), running=held))
+        assert (await runner.hear("cancel"))["payload"]["reason"] == "user"
+
+
 async def test_a_failure_has_the_platforms_class(replica: Replica, engine: Engine, device: Device) -> None:
     job = await engine.create()
     async with connected(replica, device.auth()) as runner:
@@ -162,6 +202,108 @@ async def test_s57_a_runner_that_comes_back_at_another_replica_is_served_there(
             here = asyncio.create_task(their_engine.op(session, "stat", {"path": "c"}))
             await back.answer(assign, {"exists": True, "bytes": 2})
             assert (await here)[0] == 200
+
+
+@pytest.mark.parametrize(("address", "count"), [(None, 1), ("http://10.0.0.5:8760", 0)])
+async def test_a_gateway_that_others_cannot_reach_says_so(
+    migrated_dsn: str, address: str | None, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever passes an op on to `http://0.0.0.0` asks itself."""
+    told = {"gateway_host": "0.0.0.0", "gateway_names": "localhost", "gateway_address": address}
+    async with gateway(migrated_dsn, **told):
+        assert caplog.text.count("other gateways cannot reach this one: set gateway_address") == count
+
+
+@pytest.mark.parametrize("moment", ["claim", "resume"])
+async def test_an_op_that_is_faster_than_its_session_waits_for_it(
+    migrated_dsn: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Who reads in the database where a session is may be there before the answer of the statement that says so."""
+    async with AsyncExitStack() as stack:
+        replica = await stack.enter_async_context(gateway(migrated_dsn))
+        there = await stack.enter_async_context(gateway(migrated_dsn))
+        engine = await stack.enter_async_context(Engine(replica))
+        device, job = await pair(replica, engine), await engine.create()
+        store, exchange, asked = there.exchange.store, there.exchange, asyncio.Event()
+        original, run_op, held = getattr(store, moment), exchange.op, list[dict[str, Any]]()
+
+        async def slow(*args: Any, **options: Any) -> Any:
+            found = await original(*args, **options)
+            await asked.wait()
+            return found
+
+        async def op(*args: Any, **options: Any) -> Any:
+            asking = asyncio.ensure_future(run_op(*args, **options))
+            await asyncio.wait({asking}, timeout=0)
+            asked.set()
+            return await asking
+
+        if moment == "resume":
+            assign = await (await stack.enter_async_context(connected(replica, device.auth()))).take()
+            await engine.until(job, "Running")
+            held = [{"jobId": assign["jobId"], "leaseEpoch": assign["payload"]["leaseEpoch"]}]
+        monkeypatch.setattr(store, moment, slow)
+        monkeypatch.setattr(exchange, "op", op)
+        runner = await stack.enter_async_context(dialled(there))
+        await runner.hello(device.auth(), running=held)
+        if moment == "claim":
+            await runner.hear("welcome")
+            await runner.say("ready", {"freeSlots": 1})
+        name = exchange.gateway.rules.instance
+        async with asyncio.timeout(WAIT_S):
+            while (found := await engine.job(job)).get("gatewayInstance") != name:
+                await asyncio.sleep(0.01)
+        asking = asyncio.create_task(engine.op(found["sessionId"], "stat", {"path": "a"}))
+        if moment == "claim":
+            assign = await runner.accept()
+        await runner.answer(assign, {"exists": False, "bytes": 0})
+        assert (await asking)[0] == 200
+
+
+async def test_the_newest_connection_wins_also_where_the_word_of_an_older_one_is_late(
+    migrated_dsn: str, replica: Replica, device: Device
+) -> None:
+    async with gateway(migrated_dsn, of=LateReplica) as late, connected(replica, device.auth()) as first:
+        assert isinstance(late, LateReplica)
+        async with connected(late, device.auth()) as second:
+            assert (await first.closed())[0] == 4409
+            await late.told_by(replica)
+            late.hear()
+            await second.say("heartbeat", {"freeSlots": 0, "running": []})
+            await second.hear("heartbeat")
+
+
+async def test_a_hello_whose_sender_has_gone_replaces_no_connection_elsewhere(
+    migrated_dsn: str, replica: Replica, engine: Engine, device: Device
+) -> None:
+    """As of a replica that stood still while a runner lost patience with it, and reads its hello afterwards."""
+    async with gateway(migrated_dsn, of=LateReplica) as there, connected(there, device.auth()) as runner:
+        assert isinstance(there, LateReplica)
+        there.unheard.clear()
+        async with dialled(replica) as impatient:
+            await impatient.hello(device.auth())
+            impatient.socket.transport.abort()
+        # Hellos are looked at in turn: once this one is welcome, nothing more comes of the other.
+        async with connected(replica, (await pair(replica, engine)).auth()):
+            await there.told_by(replica)
+            there.hear()
+            await runner.say("heartbeat", {"freeSlots": 0, "running": []})
+            await runner.hear("heartbeat")
+
+
+async def test_a_replica_that_was_deaf_finds_out_who_has_gone_elsewhere(
+    migrated_dsn: str, replica: Replica, device: Device
+) -> None:
+    async with gateway(migrated_dsn, of=LateReplica) as deaf, connected(deaf, device.auth()) as first:
+        assert isinstance(deaf, LateReplica)
+        async with connected(replica, device.auth()) as second:
+            await deaf.told_by(replica)
+            deaf.listen_anew()
+            await deaf.told_by(replica)
+            deaf.hear()
+            assert (await first.closed())[0] == 4409
+            await second.say("heartbeat", {"freeSlots": 0, "running": []})
+            await second.hear("heartbeat")
 
 
 async def test_an_owner_that_is_not_reached_is_a_502(replica: Replica, engine: Engine, device: Device) -> None:

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from rota.runners import api
 from rota.runners.io.replica import Replica
 from rota.runners.records import idempotency_key
 from tests.integration.gateways import Engine, connected, gateway, pair
@@ -113,6 +114,24 @@ async def test_bad_values(engine: Engine) -> None:
         assert (status, answer["code"]) == (400, "invalid_request"), change
 
 
+async def test_what_may_be_left_out_may_be_null(engine: Engine) -> None:
+    must = {"target": "CloudPool", "orgId": "a", "jobType": "video.compile", "executionId": "e"}
+    optional = set(api.CreateJob.__struct_encode_fields__) - set(must)
+    status, job = await engine.ask("POST", "/internal/v1/jobs", json=must | dict.fromkeys(optional))
+    assert status == 201, job
+    assert (await engine.ask("POST", "/internal/v1/jobs", json=must))[1]["jobId"] == job["jobId"]
+    nulls = {"limits": {"maxOutputBytes": None}, "requires": {"fontsetVersion": None}, "purpose": "another"}
+    assert (await engine.ask("POST", "/internal/v1/jobs", json=must | nulls))[0] == 201
+    # A null within a spec is the engine's own.
+    spec = {"spec": {"a": None}, "iteration": None, "purpose": "a third"}
+    assert (await engine.ask("POST", "/internal/v1/jobs", json=must | spec))[0] == 201
+    nothing = {"op": "stat", "args": None, "opId": None, "timeoutSec": None}
+    status, answer = await engine.ask("POST", f"/internal/v1/sessions/{uuid4()}/ops", json=nothing)
+    assert (status, answer["code"]) == (404, "session_not_found")
+    for name in must:
+        assert (await engine.ask("POST", "/internal/v1/jobs", json=must | {name: None}))[0] == 400
+
+
 async def test_unknown_ids(engine: Engine) -> None:
     for job_id in (str(uuid4()), "x", "1"):
         for method in ("GET", "DELETE"):
@@ -191,7 +210,8 @@ async def test_pairing_over_http(replica: Replica, engine: Engine) -> None:
         assert (found, answer.get("code")) == (status, word), body
         assert code not in json.dumps(answer)
     assert (answer["orgId"], answer["name"]) == ("acme", "mine")
-    statuses = [(await engine.ask("POST", "/v1/pair", json={"code": code, "publicKey": "A" * 43}))[0] for _ in range(8)]
+    other = {"code": code, "publicKey": "E" * 42 + "A"}
+    statuses = [(await engine.ask("POST", "/v1/pair", json=other))[0] for _ in range(8)]
     assert statuses[0] in (403, 429) and statuses[-1] == 429  # nobody can try codes in a hurry
 
 

@@ -9,7 +9,7 @@ from rota.io.postgres import Database, Target
 from rota.runners.io.replica import BARRED_S, Replica
 from tests.integration.gateways import ACME, STILL, Device, Engine, Runner, connected, dialled, gateway, pair
 
-WAIT_S = 30
+WAIT_S = 60.0
 
 
 @pytest.fixture

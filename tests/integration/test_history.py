@@ -22,7 +22,7 @@ from rota.queue.job import JobRow, NewJob, State
 from rota.settings import Settings
 from tests.integration.history_program import Order, talk
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 """Generous: only a failing test waits that long."""
 
 

@@ -38,9 +38,7 @@ async def paired(replica: Replica, tmp_path: Path) -> Identity:
     """A device whose key is kept in `tmp_path`."""
     code = str(await replica.exchange.devices.new_code(ACME, "d"))
     at = parse_gateway(f"ws://127.0.0.1:{replica.server.serving.port}")
-    made = await pairing.pair(at, code, name="d", os="linux", arch="amd64", tls=trusted(None))
-    write_identity(tmp_path, made)
-    return made
+    return await pairing.pair(at, code, tmp_path, name="d", os="linux", arch="amd64", tls=trusted(None))
 
 
 def kept(folder: Path, name: str = "device.json") -> Identity:

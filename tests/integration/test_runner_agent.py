@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from random import Random
 import pytest
 from aiohttp import web
 
+from rota.errors import SettingsError
 from rota.io.clock import lease_clock
 from rota.io.scratch import Scratch
 from rota.runners.agent import Agent
@@ -20,9 +22,13 @@ from rota.runners.io import agent_client, proof
 from rota.runners.io.agent_client import Runner
 from rota.runners.io.disk import Room
 from rota.runners.io.identity import Identity, new_key
+from rota.runners.io.probing import Ability
 from rota.runners.io.ringlog import FILE_NAME, RingLog
+from rota.runners.io.running import run_runner, who
+from rota.runners.io.shown import LinesShown
 from rota.runners.io.trust import trusted
 from rota.runners.messages import Capabilities
+from rota.settings import Settings
 from tests.integration.stand_in_gateway import WAIT_S, Connection, StandIn, stand_in
 from tests.runner_media import Made
 
@@ -76,7 +82,7 @@ class Started:
         self.runner = Runner(
             agent=Agent(CAPABILITIES, Random(1)), gateway=at, tls=trusted(None),
             prove=proof.of_device(lambda: identity, at), capabilities=CAPABILITIES, scratch=scratch,
-            make_media=self.made, room=replace(room, folder=scratch.open()), ring=self.ring, shown=self.shown,
+            make_media=self.made, room=room, ring=self.ring, shown=self.shown,
             clock=lambda: lease_clock() + self.ahead_s,
         )  # fmt: skip
         self.task = asyncio.create_task(self.runner.run())
@@ -94,7 +100,7 @@ async def running(
     folder: Path, *, floor_bytes: int = 0, quota_bytes: int = 1 << 40
 ) -> AsyncIterator[tuple[StandIn, Started]]:
     async with stand_in() as gateway:
-        started = Started(gateway, folder, Room(folder, floor_bytes, quota_bytes))
+        started = Started(gateway, folder, Room(floor_bytes, quota_bytes))
         try:
             yield gateway, started
         finally:
@@ -297,6 +303,36 @@ async def test_a_full_quota_breaks_the_largest_session(tmp_path: Path, monkeypat
         fail = (await connection.expect("fail"))["payload"]
         assert (fail["class"], fail["code"]) == ("runner", "disk_full")
         await until(lambda: started.sessions() == [])
+
+
+async def test_a_folder_that_is_removed_is_made_anew_and_takes_work(tmp_path: Path) -> None:
+    """What cleans up temp folders may remove it while nothing runs."""
+    async with running(tmp_path) as (gateway, started):
+        connection = await welcomed(gateway)
+        shutil.rmtree(tmp_path / "scratch")
+        await connection.assign(JOB)
+        assert (await connection.op(JOB, "stat", {"path": "a"}))["ok"]
+        (session,) = started.sessions()
+        assert session.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("setting", "folder"),
+    [
+        ("runner_state", "file"),
+        ("runner_state", "file/below"),
+        ("runner_scratch", "file"),
+        ("runner_scratch", "/proc/none"),
+    ],
+)
+async def test_a_folder_that_cannot_be_used_is_named_with_its_setting(
+    setting: str, folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    plain = Settings(runner_gateway="ws://127.0.0.1:1", runner_credential="c", runner_state=str(tmp_path / "state"))
+    settings, ability = replace(plain, **{setting: str(tmp_path / folder)}), Ability(CAPABILITIES, None)
+    with pytest.raises(SettingsError, match=f"{setting}: .* cannot be used: "):
+        await run_runner(settings, is_who=who(settings, pool=True), ability=ability, shown=LinesShown())
 
 
 async def test_a_clock_that_is_off_is_told_and_tried_once_more(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 from rota.cli.main import app
 from rota.errors import MediaError, RotaError
 from rota.io.ffmpeg import find_tools
+from rota.runners.io import running as running_of_runners
+from tests.integration.object_stands import small_disk
 from tests.integration.programs import ROTA, nothing_runs, running
 from tests.integration.stand_in_gateway import Connection, StandIn, stand_in
 from tests.postgres_servers import unavailable
@@ -163,6 +165,38 @@ async def test_what_a_killed_runner_left_is_removed_by_the_next_which_resumes_no
         assert not list(scratch.iterdir())
 
 
+async def test_a_second_runner_with_the_same_key_does_not_begin(folder: Path) -> None:
+    """Each would end the other's connections and sessions for ever."""
+    async with stand_in() as gateway:
+        await paired(folder, gateway)
+        with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway)) as program:
+            connection = await welcomed(gateway)
+            refused = error_of(await rota(folder, gateway, "runner", "run"))
+            assert "used by another runner" in refused and "ROTA_RUNNER_SLOTS" in refused
+            program.signal(signal.SIGKILL)
+            await connection.ended()
+            await asyncio.to_thread(program.status)
+        with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway)) as program:
+            await welcomed(gateway)
+            program.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(program.status) == 0
+        nothing_runs(folder)
+
+
+async def test_a_disk_that_is_full_at_the_start_is_told_and_waited_for(folder: Path) -> None:
+    """It takes no more names, so not even the folder of sessions can be made."""
+    more = {"ROTA_RUNNER_SCRATCH": str(folder / "disk")}
+    with small_disk(folder / "disk", "nr_inodes=1"):
+        async with stand_in() as gateway:
+            await paired(folder, gateway)
+            with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway, **more)) as program:
+                connection = await welcomed(gateway)
+                assert connection.hello["payload"]["capabilities"]["jobTypes"] == []
+                program.signal(signal.SIGTERM)
+                assert await asyncio.to_thread(program.status) == 0
+                assert program.err.count("cannot be used: No space left") == 1, "what is urgent is told, and once"
+
+
 async def test_what_happens_is_told_once(folder: Path) -> None:
     async with stand_in() as gateway:
         await paired(folder, gateway)
@@ -189,3 +223,27 @@ async def test_the_first_ctrl_c_lets_a_session_end(folder: Path) -> None:
             await connection.expect("bye")
             assert await asyncio.to_thread(program.status) == 0
             assert "session begins" in program.err
+            assert running_of_runners.PATIENT in program.err
+            assert running_of_runners.AT_ONCE not in program.err
+
+
+async def test_a_terminal_that_closes_says_goodbye_and_a_hangup_after_ctrl_c_is_nothing(folder: Path) -> None:
+    async with stand_in() as gateway:
+        await paired(folder, gateway)
+        with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway)) as program:
+            connection = await welcomed(gateway)
+            await connection.assign(JOB)
+            program.signal(signal.SIGINT)
+            await connection.expect("drain")
+            program.signal(signal.SIGHUP)
+            assert (await connection.op(JOB, "stat", {"path": "a"}))["ok"]
+            assert (await connection.op(JOB, "close", {}))["ok"]
+            await connection.expect("bye")
+            assert await asyncio.to_thread(program.status) == 0
+        with running([*ROTA, "runner", "run"], folder=folder, environ=environ(folder, gateway), name="b") as program:
+            connection = await welcomed(gateway)
+            await connection.assign(JOB)
+            program.signal(signal.SIGHUP)
+            await connection.expect("drain")
+            await connection.expect("bye")
+            assert await asyncio.to_thread(program.status) == 0

@@ -47,12 +47,13 @@ async def our_runner(
     """Pairs with a code, and runs; `port`: of what stands in between."""
     there = at(replica) if port is None else parse_gateway(f"ws://127.0.0.1:{port}")
     code = await replica.exchange.devices.new_code(ACME, "a desktop")
-    identity = await pair(at(replica), str(code).lower(), name="n", os="linux", arch="amd64", tls=trusted(None))
+    kept = folder.with_name(f"{folder.name}-state")
+    identity = await pair(at(replica), str(code).lower(), kept, name="n", os="linux", arch="amd64", tls=trusted(None))
     scratch, made = Scratch(folder, prefix="runner-"), Made()
     runner = Runner(
         agent=Agent(CAPABILITIES, Random(1)), gateway=there, tls=trusted(None),
         prove=proof.of_device(lambda: identity, there), capabilities=CAPABILITIES, scratch=scratch, make_media=made,
-        room=Room(scratch.open(), 0, 1 << 40), ring=RingLog(None), shown=Silent(), clock=clock,
+        room=Room(0, 1 << 40), ring=RingLog(None), shown=Silent(), clock=clock,
     )  # fmt: skip
     task = asyncio.create_task(runner.run())
     try:

@@ -138,7 +138,7 @@ async def test_a_gateway_on_tls_is_trusted_by_the_extra_certificates_only(tmp_pa
         await link.closed()
         gateway.codes["ABCD-EFGH-JKMN"] = "org-1"
         made = await pair(
-            at(gateway, tls=True, host="localhost"), "ABCD-EFGH-JKMN", name="n", os="linux", arch="amd64",
+            at(gateway, tls=True, host="localhost"), "ABCD-EFGH-JKMN", tmp_path, name="n", os="linux", arch="amd64",
             tls=trusted(str(ca)),
         )  # fmt: skip
         assert made.device_id == "device-1"
@@ -234,16 +234,18 @@ async def test_the_account_of_a_proxy_is_not_told(
     assert "canary" not in failed.reason + caplog.text
 
 
-async def test_pairing_says_why_it_did_not_work(unused_tcp_port: int) -> None:
+async def test_pairing_says_why_it_did_not_work(unused_tcp_port: int, tmp_path: Path) -> None:
     async def told(gateway: Gateway, code: str) -> str:
         with pytest.raises(RunnerError) as caught:
-            await pair(gateway, code, name="n", os="linux", arch="amd64", tls=trusted(None))
+            await pair(gateway, code, tmp_path, name="n", os="linux", arch="amd64", tls=trusted(None))
         assert code not in str(caught.value)
         return str(caught.value)
 
     async with stand_in() as gateway:
         gateway.codes["ABCD-EFGH-JKMN"] = "org-1"
-        made = await pair(at(gateway), "ABCD-EFGH-JKMN", name="n", os="linux", arch="amd64", tls=trusted(None))
+        made = await pair(
+            at(gateway), "ABCD-EFGH-JKMN", tmp_path, name="n", os="linux", arch="amd64", tls=trusted(None)
+        )
         assert (made.device_id, made.org_id, made.gateway) == ("device-1", "org-1", at(gateway).shown)
         assert gateway.devices["device-1"] == made.key.public_key().public_bytes_raw()
         assert "Ask for a new one" in await told(at(gateway), "ABCD-EFGH-JKMN")

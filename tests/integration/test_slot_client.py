@@ -45,6 +45,35 @@ async def test_a_small_command_runs_whole() -> None:
         assert done.receipt.ok
 
 
+async def test_an_output_that_nobody_wants_has_no_stream() -> None:
+    async def quiet(streams: Streams, _args: Any) -> Receipt:
+        assert streams.job.job.stdout is None
+        return Receipt(ended_by=EndedBy.EXIT, exit=0, stdout_prefix="x", bytes_out=1, digest="of x")
+
+    async with StandIn({"quiet": quiet, "fail": fail, "hang": hang}) as server, client_of(server) as client:
+        done = await run_whole(client, Call("quiet", output=False))
+        assert (done.output, done.receipt.stdout_prefix) == (b"", "x")
+        async with client.exec(Call("quiet", output=False)) as left_unread:
+            pass
+        assert left_unread.receipt.ok
+        with pytest.raises(ExecFailed, match="no such codec"):
+            await run(client, "fail", output=False)
+        server.refuse_jobs = 1
+        assert await run(client, "quiet", output=False) == b"", "its slot went to somebody else, and it waited again"
+        lost = asyncio.create_task(run(client, "hang", output=False))
+        await server.until(lambda: server.running)
+        await server.crash()
+        with pytest.raises(ExecLost):
+            await lost
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_a_command_writes_what_nobody_wants(old: bool) -> None:
+    async with real_exec_server(old=old) as server, client_of(server) as client:
+        done = await run_whole(client, Call("cat", stdin=b"y" * 100_000, output=False))
+        assert (done.output, done.receipt.bytes_out) == (b"", 100_000)
+
+
 @pytest.mark.parametrize("kind", ["bytes", "path", "file", "chunks", "async chunks", "empty"])
 async def test_stdin_may_be_anything_that_has_bytes(kind: str, tmp_path: Path) -> None:
     data = bytes(range(256)) * 4000

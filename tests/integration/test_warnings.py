@@ -11,7 +11,7 @@ import pytest
 import rota
 from rota.settings import Settings
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 """Generous: only a failing test waits that long."""
 
 

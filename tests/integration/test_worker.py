@@ -31,7 +31,7 @@ from rota.queue.job import JobRow, State
 from rota.settings import Settings
 from tests.postgres_servers import DEFAULT_SERVER
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 """Generous: only a failing test waits that long."""
 SOON_S = 2.0
 """What `at once` may take on a busy machine; far less than the poll interval of the tests that use it."""
@@ -167,6 +167,13 @@ class Unsayable(Exception):
         raise KeyError("gone")
 
 
+class Leaves(Exception):
+    """An error whose message ends the process of whoever asks for it."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
 class Bare(BaseException):
     """Neither an Exception nor one that Python knows."""
 
@@ -197,6 +204,9 @@ ENDINGS = {
                     error="BaseExceptionGroup: g", waits_s=40),
     "unsayable": Ending(raises(Unsayable()), State.QUEUED,
                         error="Unsayable: its message cannot be read, because that raises KeyError", waits_s=40),
+    "leaves": Ending(raises(Leaves()), State.QUEUED,
+                     error="Leaves: its message cannot be read, because that raises SystemExit", waits_s=40),
+    "a book": Ending(raises(ValueError("word " * 10_000_000)), State.QUEUED, error="ValueError: word word", waits_s=40),
     "error with bad text": Ending(raises(OSError("bad \0 name \udcff")), State.QUEUED,
                                   error="OSError: bad \N{REPLACEMENT CHARACTER} name ?", waits_s=40),
     "no JSON": Ending(lambda: {"when": object()}, State.FAILED, error="The result cannot be stored: $.when "),

@@ -2,8 +2,9 @@
 
 Two gateways and two runners, with their own rules, in any order of what can happen: frames wait for as long as chance
 likes, a connection breaks with all that is on its way, one side or both may not hear of it, a gateway dies, a machine
-sleeps, the reaper comes late. What a websocket keeps, these keep: within a connection nothing is lost but its end, and
-nothing comes twice or out of turn. Shrinks to a few steps what the seeded histories of `tests.simulation` find.
+sleeps, the reaper comes late, and what one gateway says to the other through the database comes late or not at all.
+What a websocket keeps, these keep: within a connection nothing is lost but its end, and nothing comes twice or out of
+turn. Shrinks to a few steps what the seeded histories of `tests.simulation` find.
 """
 
 from collections import deque
@@ -127,6 +128,7 @@ class GatewayEnd:
         self.world, self.name = world, name
         self.core = Gateway(Rules(name), KEYS, Random(seed))
         self.wires: dict[int, Wire] = {}
+        self.words: deque[Any] = deque()
         self.numbers = 0
 
     def tell(self, event: Any) -> None:
@@ -143,19 +145,24 @@ class GatewayEnd:
             case at_gateway.Close(connection, code):
                 wire = self.wires.pop(connection, None)
                 if wire is not None:
+                    assert code != 4409 or wire is not wire.runner.wire, "the newest connection wins"
                     wire.to_runner.append(int(code))
                     wire.up_there = False
                     self.tell(at_gateway.Lost(connection))
             case at_gateway.Authenticate(connection, hello):
                 assert isinstance(hello.auth, messages.DeviceAuth)
                 identity = world.runners[int(hello.auth.device_id)].identity
-                self.tell(at_gateway.Verified(connection, identity))
-                world.other(self).supersede(identity.runner_id)
+                world.hellos += 1
+                order = world.hellos
+                world.other(self).words.append(at_gateway.Elsewhere(identity.runner_id, order))
+                self.tell(at_gateway.Verified(connection, identity, order))
+            case at_gateway.Announce(runner_id, order):
+                world.other(self).words.append(at_gateway.Elsewhere(runner_id, order))
             case at_gateway.CheckHeld(connection, identity, held):
                 jobs = tuple(store.held(identity, held, self.name, now))
                 self.tell(at_gateway.Kept(connection, jobs))
                 for job in jobs:
-                    world.other(self).tell(at_gateway.Moved(job.lease))
+                    world.other(self).words.append(at_gateway.Moved(job.lease))
             case at_gateway.Claim(connection, identity, _, _, capabilities, slots, without):
                 claimed = store.claim(identity, capabilities, slots, without=without, instance=self.name, now=now)
                 self.tell(at_gateway.Claimed(connection, tuple(claimed)))
@@ -192,12 +199,12 @@ class GatewayEnd:
         if not done:
             self.tell(at_gateway.LeaseLost(lease))
 
-    def supersede(self, runner_id: str) -> None:
-        link = self.core.registry.of_runner.get(runner_id)
-        if link is not None and (wire := self.wires.pop(link.number, None)) is not None:
-            wire.to_runner.append(4409)
-            wire.up_there = False
-            self.tell(at_gateway.Lost(link.number))
+    def hears(self) -> bool:
+        """The next that the other said through the database, if there is any."""
+        if not self.words:
+            return False
+        self.tell(self.words.popleft())
+        return True
 
 
 class World(RuleBasedStateMachine):
@@ -213,7 +220,7 @@ class World(RuleBasedStateMachine):
         self.asks: dict[int, str] = {}
         self.wires: list[Wire] = []
         self._forwarded: set[int] = set()
-        self._asked = self._instances = 0
+        self._asked = self._instances = self.hellos = 0
 
     @initialize(seed=st.integers(0, 2**32))
     def starts(self, seed: int) -> None:
@@ -388,11 +395,25 @@ class World(RuleBasedStateMachine):
     @rule()
     def all_arrives(self) -> None:
         for _ in range(1000):
-            if not any([self._arrives(wire, to_gateway=way) for wire in self.wires for way in (True, False)]):
+            moved = [self._arrives(wire, to_gateway=way) for wire in self.wires for way in (True, False)]
+            if not any([*moved, *(gateway.hears() for gateway in self.gateways)]):
                 break
         else:
             raise AssertionError("they never stop talking")
         self.wires = [wire for wire in self.wires if wire.up and (wire.up_here or wire.up_there)]
+        connected = [runner_id for gateway in self.gateways for runner_id in gateway.core.registry.of_runner]
+        assert len(connected) == len(set(connected)), "the newest connection of a runner is its only one"
+
+    @rule(which=which, words=st.integers(1, 3))
+    def a_gateway_hears(self, which: int, words: int) -> None:
+        for _ in range(words):
+            self.gateways[which].hears()
+
+    @rule(which=which)
+    def a_gateway_was_deaf(self, which: int) -> None:
+        """The connection on which it hears the other broke, with all that was on its way, and is there again."""
+        self.gateways[which].words.clear()
+        self.gateways[which].tell(at_gateway.Listening())
 
     @precondition(lambda self: self.wires)
     @rule(which=which)

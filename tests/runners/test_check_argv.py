@@ -115,6 +115,29 @@ def test_a_person_is_shown_the_command_that_would_run(tmp_path: Path) -> None:
     assert "playlist" in err
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """It would be judged as one without files, by names alone."""
+    status, out, err = check("--folder", str(tmp_path / "gone"), "ffmpeg", "--", "-i", "a.mp4", "o.mp4")
+    assert (status, out) == (2, "")
+    assert "--folder" in err
+
+
+def test_whoever_has_read_enough_ends_it_well() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "rota.cli.main", "runner", "check-argv"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as program:  # fmt: skip
+        assert program.stdin is not None and program.stdout is not None and program.stderr is not None
+        line = b'{"tool": "ffprobe", "argv": ["a.mp4"], "files": ["a.mp4"]}\n'
+        program.stdin.write(line)
+        program.stdin.flush()
+        assert b"allow" in program.stdout.readline()
+        program.stdout.close()
+        program.stdin.write(line)
+        program.stdin.close()
+        assert (program.wait(60), program.stderr.read()) == (0, b"")
+
+
 def test_another_tool_is_named_as_wrong() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rota.cli.main", "runner", "check-argv", "ffplay", "--", "in.mp4"],

@@ -75,7 +75,7 @@ def _keeps_old_link(original: Any, admission: Admission, event: Any) -> None:
     original(admission, event)
 
 
-def _stays_down(agent: Agent, **_options: Any) -> None:
+def _stays_down(agent: Agent, _refused: int | None = None) -> None:
     agent._lost_link()
 
 

@@ -285,7 +285,10 @@ class Server:
         self._next_step(run, number + 1)
 
     def _must_stop(self, run: Run) -> bool:
-        return run.loss is not None or run.cancel_asked or run.given_back or self.clock() >= run.held.deadline
+        return run.loss is not None or run.cancel_asked or run.given_back or self._over(run)
+
+    def _over(self, run: Run) -> bool:
+        return self.clock() >= run.held.deadline - (run.held.rest_s if run.script.style == "coroutine" else 0.0)
 
     def _return(self, run: Run) -> None:
         if run.over:
@@ -313,7 +316,7 @@ class Server:
             return
         why = Stop(
             loss=run.loss, cancel_asked=run.cancel_asked, given_back=run.given_back,
-            over=self.clock() >= run.held.deadline, started=run.started,
+            over=self._over(run), started=run.started,
         )  # fmt: skip
         self._ended(run, dispatcher.stopped(run.job, kind=self._kinds[run.job.kind], why=why, random=self._random))
 

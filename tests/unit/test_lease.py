@@ -562,3 +562,51 @@ def test_a_cancel_that_is_told_twice_keeps_its_first_grace() -> None:
     book.cancelled(lease.job_id, ends_at=20)
     book.cancelled(lease.job_id, ends_at=30)
     assert held.deadline == 20
+
+
+# By when somebody has to look
+
+
+def test_who_holds_nothing_need_not_look() -> None:
+    assert LeaseBook().look_by(now=5.0) == math.inf
+
+
+def test_somebody_has_to_look_a_while_before_the_first_lease_ends() -> None:
+    book = granted(lease(1), lease(2), sent_at=100.0)
+    book.grant(lease(3), lease_s=60.0, heartbeat_s=10.0, sent_at=120.0)
+    assert book.look_by(now=121.0) == book.first_look_by(lease_s=60.0, sent_at=120.0) == 179.9375
+    book.drop(lease(3))
+    assert book.look_by(now=121.0) == 399.9375
+
+
+def test_who_has_just_looked_gets_a_while_and_what_is_over_counts_no_more() -> None:
+    book = granted(sent_at=100.0)
+    assert book.look_by(now=399.9) == pytest.approx(400.15)
+    assert book.look_by(now=400.0) == math.inf
+
+
+def test_a_run_that_has_ended_needs_nobody_to_look() -> None:
+    book = LeaseBook()
+    held = book.grant(lease(), lease_s=LEASE_S, heartbeat_s=BEAT_S, sent_at=100.0)
+    held.ends(now=150.0)
+    assert book.look_by(now=150.0) == math.inf
+
+
+def test_who_has_to_be_gone_by_a_time_has_no_longer() -> None:
+    book = granted(sent_at=100.0)
+    book.gone_by = 130.0
+    assert book.look_by(now=110.0) == 130.0
+    book.abandon(now=120.0)
+    assert book.look_by(now=120.0) == 130.0
+
+
+def test_a_short_lease_leaves_its_holder_all_but_a_sixty_fourth() -> None:
+    assert granted(sent_at=0.0, lease_s=1.6, heartbeat_s=0.5).look_by(now=0.0) == pytest.approx(1.575)
+
+
+def test_no_step_begins_when_its_holder_may_be_ending_the_process() -> None:
+    book = LeaseBook()
+    held = book.grant(lease(), lease_s=LEASE_S, heartbeat_s=BEAT_S, sent_at=100.0)
+    last = held.deadline - held.rest_s
+    assert book.ending(now=last - 0.001) == []
+    assert book.ending(now=last) == [lease()]

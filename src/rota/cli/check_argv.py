@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from rota.errors import ArgvNotAllowed, SettingsError
-from rota.io.terminal import fail
+from rota.io.terminal import fail, write
 from rota.runners.argv import Compiled, Listing, compile_argv
 from rota.runners.io.session_folder import SessionFolder
 
@@ -50,7 +50,10 @@ def check_argv(
     ] = "-",
     arguments: Annotated[list[str] | None, typer.Argument(help="The arguments, after --.", metavar="ARGS…")] = None,
     folder: Annotated[
-        Path, typer.Option("--folder", help="The session's folder, for a command line.", metavar="DIR")
+        Path,
+        typer.Option(
+            "--folder", exists=True, file_okay=False, help="The session's folder, for a command line.", metavar="DIR"
+        ),
     ] = Path(),
 ) -> None:
     """Show what the argv gate makes of a command line, or of many as JSON lines.
@@ -79,7 +82,7 @@ def _check_one(tool: str, argv: list[str], folder: Path) -> None:
         compiled = compile_argv(tool, argv, SessionFolder(folder))
     except ArgvNotAllowed as error:
         fail(f"argv_not_allowed: {error}", status=1)
-    typer.echo(shlex.join([tool, *compiled.argv]))
+    write(shlex.join([tool, *compiled.argv]) + "\n")
 
 
 def _lines(file: BinaryIO) -> Iterator[str | None]:
@@ -108,7 +111,7 @@ def _check_lines(file: BinaryIO) -> None:
         answer = _judged(line, number)
         broken += "broken" in answer
         answer.pop("broken", None)
-        typer.echo(json.dumps(answer))
+        write(json.dumps(answer) + "\n")
     if broken:
         fail(
             f"{broken} of the lines could not be read: {{id, tool, argv, files, contents?, symlinks?}} each.", status=2

@@ -6,7 +6,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Annotated, BinaryIO, Final
@@ -24,9 +24,14 @@ from rota.slots.io.from_settings import client_of
 
 NO_SLOT_STATUS: Final = 75
 """Try again later (EX_TEMPFAIL of sysexits.h)."""
-INTERRUPTED: Final = 130
+BY_SIGNAL: Final = 128
+"""What shells add to the number of the signal that ended a command."""
+READER_LEFT: Final = BY_SIGNAL + 13
+"""As SIGPIPE ends a filter whose reader has enough (`| head`)."""
 LOOK_S: Final = 1.0
 """How often the place in line is asked for, and only where somebody sees it."""
+LOOKS_SILENT: Final = 5
+"""After so many looks without anything that could run the command, it is said also where no terminal is."""
 READ_BYTES: Final = 256 * 1024
 
 
@@ -131,45 +136,60 @@ async def _piped() -> AsyncIterator[bytes]:
         transport.close()
 
 
+class _Stop:
+    """Whether something here stopped the command, and the exit status that is for it; the first thing counts."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.status: int | None = None
+
+    def now(self, status: int) -> None:
+        """Stops it."""
+        if self.status is None:
+            self.status = status
+            self._run.cancel()
+
+    def on_signal(self, number: int) -> None:
+        """Stops it at the first signal. At a second one, nobody waits for the exec server's word any more."""
+        if self.status is not None:
+            os._exit(self.status)
+        self.now(BY_SIGNAL + number)
+
+
 async def _exec(client: SlotClient, call: Call, target: Path | None) -> int:
-    interrupted = asyncio.Event()
+    stop: _Stop | None = None
     loop = asyncio.get_running_loop()
     try:
         async with client.exec(call) as run:
+            stop = _Stop(run)
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, _interrupt, run, interrupted)
-            watching = asyncio.create_task(_show_place(run, why_not=lambda: client.absence(call.service)))
+                loop.add_signal_handler(number, stop.on_signal, number)
+            watching = asyncio.create_task(_show_wait(client, call.service, run))
             try:
                 await _copy(run, target)
+            except BrokenPipeError:
+                terminal.discard()
+                stop.now(READER_LEFT)
             finally:
                 watching.cancel()
                 await asyncio.wait([watching])
-        return _status(call, run, interrupted=interrupted.is_set())
-    except NoSlot as error:
-        return _say(str(error), NO_SLOT_STATUS)
+        return _status(call, run) if stop.status is None else stop.status
     except RotaError as error:
-        return INTERRUPTED if interrupted.is_set() else _say(str(error), 1)
+        if stop is not None and stop.status is not None:
+            return stop.status
+        return _say(str(error), NO_SLOT_STATUS if isinstance(error, NoSlot) else 1)
     finally:
         await client.stop()
 
 
-def _interrupt(run: Run, interrupted: asyncio.Event) -> None:
-    if interrupted.is_set():
-        # Asked twice: nobody waits for the exec server's word any more.
-        os._exit(INTERRUPTED)
-    interrupted.set()
-    run.cancel()
-
-
 async def _copy(run: Run, target: Path | None) -> None:
-    """Output to where it goes. A file appears when the command went well, and not before (I9)."""
+    """Output to where it goes. A file appears when the command went well, and not before (I9).
+
+    Raises: BrokenPipeError if whoever reads it has enough.
+    """
     if target is None:
-        try:
-            async for chunk in run.stdout:
-                await asyncio.to_thread(_write, sys.stdout.buffer, chunk)
-        except BrokenPipeError:
-            terminal.discard()
-            run.cancel()
+        async for chunk in run.stdout:
+            await asyncio.to_thread(_write, sys.stdout.buffer, chunk)
         return
     if _is_special(target):
         with await asyncio.to_thread(target.open, "wb") as stream:
@@ -207,59 +227,67 @@ def _write(stream: BinaryIO, chunk: bytes) -> None:
     stream.flush()
 
 
-async def _show_place(run: Run, *, why_not: Callable[[], str]) -> None:
-    """One line on the terminal that changes until there is a slot."""
-    if not sys.stderr.isatty():
-        return
+async def _show_wait(client: SlotClient, service: str, run: Run) -> None:
+    """On a terminal one line that changes until there is a slot. Elsewhere a sentence, once, if nothing is there that
+    could run it: a slip would be told of only when the wait is over."""
+    seen = sys.stderr.isatty()
+    looks = 0
     try:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await run.started()
                     return
-            place = await run.position()
-            _line(f"waiting: {why_not()}" if place is None else describe_place(place))
+            looks += 1
+            hindrance = client.hindrance(service)
+            if seen:
+                place = None if hindrance is not None else await run.position()
+                _line(f"waiting: {hindrance or 'for a slot'}" if place is None else describe_place(place))
+            elif hindrance is not None and looks == LOOKS_SILENT:
+                _tell(f"rota: waiting: {hindrance}.")
     except RotaError:
         return
     finally:
-        _line("")
+        if seen:
+            _line("")
 
 
 def describe_place(place: Place) -> str:
-    """A place in line, in words: `number 3 in line, 2 run now; its turn comes in 1 to 3 min`."""
+    """A place in line, in words: `number 3 in line, 2 run now; perhaps 40 s to 3 min`."""
     words = f"number {place.ahead + 1} in line"
     if place.running:
         words += f", {place.running} run{'s' if place.running == 1 else ''} now"
-    if place.eta_low_s is not None and place.eta_high_s is not None:
-        words += f"; perhaps {terminal.duration(place.eta_low_s)} to {terminal.duration(place.eta_high_s)}"
-    return words
+    if place.eta_low_s is None or place.eta_high_s is None:
+        return f"{words}; nobody knows yet for how long"
+    return f"{words}; perhaps {terminal.span(place.eta_low_s, place.eta_high_s)}"
 
 
 def _line(text: str) -> None:
-    # What would go on in the next line could not be written over. A terminal may not know how wide it is.
-    columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    shown = visible(text)[: columns - 1]
-    sys.stderr.write(f"\r\x1b[K{shown}")
+    """In place of the line before; cut where the terminal ends, or its rest would stay."""
+    width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    sys.stderr.write(f"\r\x1b[K{visible(text)[: width - 1]}")
     sys.stderr.flush()
 
 
-def _status(call: Call, run: Run, *, interrupted: bool) -> int:
+def _status(call: Call, run: Run) -> int:
     receipt = run.receipt
-    if interrupted:
-        return INTERRUPTED
     if receipt.ok:
         return 0
     if receipt.stdout_prefix and receipt.bytes_out:
-        # What it wrote before it failed, as a local command would have.
-        terminal.write(receipt.stdout_prefix)
+        # What it wrote before it failed, as a local command would have. If nobody takes it, it has failed yet.
+        with contextlib.suppress(OSError):
+            _write(sys.stdout.buffer, receipt.stdout_prefix.encode())
     if receipt.stderr_line:
         _tell(receipt.stderr_line)
     if receipt.ended_by == "exit" and receipt.signal is None:
         return receipt.exit or 1
     number = getattr(signal, receipt.signal or "", None)
     if receipt.ended_by == "exit" and isinstance(number, signal.Signals):
-        return 128 + number
-    return _say(f"{call.service}: {receipt.error or f'it ended by {receipt.ended_by}'}", 1)
+        return BY_SIGNAL + number
+    handed_back = receipt.retryable and receipt.ended_by in ("stopped", "refused")
+    return _say(
+        f"{call.service}: {receipt.error or f'it ended by {receipt.ended_by}'}", NO_SLOT_STATUS if handed_back else 1
+    )
 
 
 def _say(message: str, status: int) -> int:
@@ -269,4 +297,5 @@ def _say(message: str, status: int) -> int:
 
 def _tell(line: str) -> None:
     with contextlib.suppress(OSError):  # where it cannot be told, the status is told still
-        sys.stderr.write(line + "\n")
+        # The line may be a command's own, and what that says must not drive this terminal.
+        sys.stderr.write(visible(line) + "\n")

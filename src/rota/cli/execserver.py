@@ -12,7 +12,7 @@ from rota.cli.worker import on_signals, run
 from rota.errors import SettingsError
 from rota.io import log, terminal
 from rota.slots.config import ExecConfig, read_exec_config
-from rota.slots.io.execserver import run_exec_server
+from rota.slots.io.execserver import run_exec_server, without_program
 from rota.slots.io.server import ExecServer
 
 FILE_NAME: Final = "exec.toml"
@@ -81,14 +81,17 @@ def check(config: Config = Path(FILE_NAME), as_json: Json = False) -> None:
         if value is not None and not _could_be_made(Path(value)):
             raise SettingsError(f"{config}: server.{setting} names {value}, which cannot be a folder to write to.")
     ExecServer.check_listen(told.server.host, told.server.token or settings.exec_token)
+    missing = [{"service": service, "program": program} for service, program in without_program(told).items()]
     if as_json:
         waitgroups = {group.name: group.processes for group in told.waitgroups.values()}
-        services = sorted(told.services)
-        terminal.print_json(
-            {"settings": "fine", "config": {"file": str(config), "services": services, "waitgroups": waitgroups}}
+        found = {"file": str(config), "services": sorted(told.services), "waitgroups": waitgroups, "missing": missing}
+        terminal.print_json({"settings": "fine", "config": found})
+        return
+    for each in missing:
+        terminal.write(
+            f"{config}: services.{each['service']}.command: there is no program {each['program']!r} on this machine\n"
         )
-    else:
-        terminal.write(f"{config}: fine, {_summary(told)}\n")
+    terminal.write(f"{config}: fine, {_summary(told)}\n")
 
 
 def _could_be_made(folder: Path) -> bool:

@@ -29,7 +29,7 @@ from rota.cli import (
 )
 from rota.cli import exec as exec_
 from rota.errors import DatabaseAway, RotaError, SettingsError
-from rota.io.terminal import discard, fail
+from rota.io.terminal import discard, fail, write
 from rota.version import __version__
 
 app = typer.Typer(
@@ -66,7 +66,7 @@ app.add_typer(demo.app, name="demo")
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"rota {__version__}")
+        write(f"rota {__version__}\n")
         raise typer.Exit
 
 

@@ -10,7 +10,8 @@ from rota.cli.options import Json, read_settings
 from rota.cli.worker import run as run_loop
 from rota.errors import SettingsError
 from rota.io import log, terminal
-from rota.runners.io.identity import read_identity, write_identity
+from rota.runners.io.alone import alone
+from rota.runners.io.identity import FILE_NAME, read_identity
 from rota.runners.io.pairing import pair as pair_with
 from rota.runners.io.pairing import rotate as rotate_with
 from rota.runners.io.probing import probe, system
@@ -58,8 +59,8 @@ def pair(
     at = gateway_of(settings)
     os, arch = system()
     tls = trusted(settings.runner_ca)
-    made = asyncio.run(pair_with(at, code.strip(), name=name_of(settings), os=os, arch=arch, tls=tls))
-    path = write_identity(folder, made)
+    made = asyncio.run(pair_with(at, code.strip(), folder, name=name_of(settings), os=os, arch=arch, tls=tls))
+    path = folder / FILE_NAME
     if as_json:
         terminal.print_json(
             {"deviceId": made.device_id, "orgId": made.org_id, "name": made.name, "gateway": made.gateway,
@@ -106,13 +107,14 @@ def run(
     settings = _settings(gateway, name)
     is_who = who(settings, pool=pool)
     log.setup(settings)
-    ability = probe(settings)
-    terminal.print_facts(facts_of(ability, gateway=is_who.gateway.shown, who=is_who.name))
-    shown = shown_for()
-    try:
-        status = run_loop(run_runner(settings, is_who=is_who, ability=ability, shown=shown))
-    finally:
-        shown.close()
+    with alone(state_folder(settings)):
+        ability = probe(settings)
+        terminal.print_facts(facts_of(ability, gateway=is_who.gateway.shown, who=is_who.name))
+        shown = shown_for()
+        try:
+            status = run_loop(run_runner(settings, is_who=is_who, ability=ability, shown=shown))
+        finally:
+            shown.close()
     raise typer.Exit(status)
 
 

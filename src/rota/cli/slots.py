@@ -125,19 +125,25 @@ def _show(found: list[Seen], job: str | None, unclaimed: Unclaimed | None) -> No
     if calls:
         terminal.out.print()
         terminal.print_table(
-            ("call", "service", "state", "for", "ahead", "priority", "client", "instance"),
+            ("call", "service", "state", "for", "ahead", "turn in", "priority", "client", "instance"),
             [
                 (
                     view.job_id, view.service, Text(view.state, style=_STYLES.get(view.state, '')),
-                    terminal.duration(view.for_s), "" if view.ahead is None else str(view.ahead), str(view.priority),
-                    view.client, overview.instance_id[:INSTANCE_SHOWN],
+                    terminal.duration(view.for_s), "" if view.ahead is None else str(view.ahead), _turn(view),
+                    str(view.priority), view.client, overview.instance_id[:INSTANCE_SHOWN],
                 )
                 for overview, view in calls
             ],
-            right=("for", "ahead", "priority"),
+            right=("for", "ahead", "turn in", "priority"),
         )  # fmt: skip
     if any(seen.overview and seen.overview.truncated for seen in found):
         terminal.out.print("There are more calls than are shown.", style="dim")
+
+
+def _turn(view: JobView) -> str:
+    if view.eta_low_s is None or view.eta_high_s is None:
+        return "" if view.ahead is None else "?"
+    return terminal.span(view.eta_low_s, view.eta_high_s)
 
 
 _STYLES = {"waiting": "cyan", "offered": "cyan", "running": "bold blue"}

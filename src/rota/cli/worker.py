@@ -5,21 +5,23 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from rota.app import App
 from rota.cli.options import Dsn, Schema, load_app, read_settings
 from rota.cli.scrapes import metering_of, meters_folder, meters_of, scraped
-from rota.io import log
+from rota.io import forks, log
 from rota.io.processes import READY_OPTION, Command, ProcessTree
 from rota.queue.io.metering import Metering
 from rota.queue.io.worker import Worker
 from rota.settings import Settings
 
+HURRY = signal.SIGINT
+"""What a parent sends its workers for a second signal. They are in sessions of their own, so no Ctrl-C reaches them."""
 KILL_AFTER_S = 20.0
 """Beyond the jobs' own grace, what a worker process may take to give back its jobs before it is killed."""
 
@@ -44,6 +46,8 @@ def worker(  # noqa: PLR0917 - the options of a command
 ) -> None:
     """Run the jobs of a program until a signal stops it: SIGTERM lets jobs end, a second one gives them back at once.
 
+    So does Ctrl-C; a closed terminal (SIGHUP) lets jobs end, too.
+
     Each worker is a process of its own that is started again when it ends by itself: it does so, before a lease of its
     can run out, when a thread or a blocked event loop cannot be stopped in any other way.
     """
@@ -55,7 +59,7 @@ def worker(  # noqa: PLR0917 - the options of a command
     log.setup(app.settings)
     if alone or supervised:
         metering = metering_of(app.settings, folder=meters, alone=alone)
-        status = run(work(app, ready_to=ready_to, metering=metering))
+        run(_to_the_end(work(app, supervised=supervised, ready_to=ready_to, metering=metering)))
     else:
         # Bad settings show here, once, and not in every child.
         app.taken()
@@ -63,9 +67,21 @@ def worker(  # noqa: PLR0917 - the options of a command
         with meters_folder(app.settings) as folder:
             commands = worker_commands(program, count=processes, settings=app.settings, meters=folder)
             status = run(supervise(app, commands, meters=folder))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # A thread that does not stop must not keep the process, whose jobs may start elsewhere in a moment.
+        _end(status)
+
+
+async def _to_the_end(working: Awaitable[int]) -> int:
+    """Ends this process with what `working` gives, while the event loop is still there: its own end would wait for
+    every thread that a handler began (`asyncio.to_thread`), however long that takes."""
+    return _end(await working)
+
+
+def _end(status: int) -> NoReturn:
+    """Ends this process: a thread that does not stop must not keep it, as its jobs may start elsewhere in a moment."""
+    for stream in (sys.stdout, sys.stderr):
+        # A handler may have closed them, or taken them away.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
     os._exit(status)
 
 
@@ -78,17 +94,21 @@ def worker_commands(program: str, *, count: int, settings: Settings, meters: Pat
     return [Command(f"worker {number}", argv, environ, ready_s=settings.start_s) for number in range(1, count + 1)]
 
 
-async def work(app: App, *, ready_to: int | None = None, metering: Metering | None = None) -> int:
+async def work(
+    app: App, *, supervised: bool = False, ready_to: int | None = None, metering: Metering | None = None
+) -> int:
     """Runs one worker in this process until a signal stops it.
 
     Args:
         app: the program.
+        supervised: a parent passes signals on.
         ready_to: where to say that the worker has looked for work: a file descriptor of the parent.
         metering: counts; what counts for itself and not for a parent answers scrapes, too.
     """
     await app.start()
     running = app.worker(ends_process=True, metering=metering)
-    on_signals(running.stop)
+    forks.hear_for_themselves()
+    (on_signals_of_parent if supervised else on_signals)(running.stop)
     says = asyncio.create_task(_say_ready(running, ready_to)) if ready_to is not None else None
     async with scraped(app, None if metering is None or metering.is_for_parent else metering.snapshot):
         await running.run()
@@ -107,17 +127,47 @@ async def _say_ready(worker: Worker, ready_to: int) -> None:
 
 async def supervise(app: App, commands: list[Command], *, meters: Path | None) -> int:
     """Runs worker processes of a program until a signal stops them, and answers scrapes for them all."""
-    tree = ProcessTree(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S)
+    tree = ProcessTree(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S, hurry=HURRY)
     on_signals(tree.stop)
     async with scraped(app, meters_of(tree, meters)):
         return await tree.run()
 
 
 def on_signals(stop: Callable[[], None]) -> None:
-    """Calls `stop` on SIGTERM and on Ctrl-C."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    """Calls `stop` on SIGTERM and on Ctrl-C, each time, and on SIGHUP where it is the first of all.
+
+    A terminal that closes often sends SIGHUP twice, and service managers send it together with SIGTERM, in no order
+    that shows here: it never means impatience. Who started this with SIGHUP ignored (nohup) wants it to outlive the
+    terminal.
+    """
+    loop, heard = asyncio.get_running_loop(), set[signal.Signals]()
+
+    def on_signal(number: signal.Signals) -> None:
+        if not heard or (number is not signal.SIGHUP and heard != {signal.SIGHUP}):
+            stop()
+        heard.add(number)
+
+    hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    for number in (signal.SIGTERM, signal.SIGINT, *hangup):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+def on_signals_of_parent(stop: Callable[..., None]) -> None:
+    """Calls `stop` on the first SIGTERM, and `stop(now=True)` on HURRY, which the parent alone sends.
+
+    A service manager may signal every process of a service, so a child is told to stop from two sides; its parent
+    knows what a SIGHUP means.
+    """
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+
+    def on_sigterm() -> None:
+        if not asked.is_set():
+            asked.set()
+            stop()
+
+    loop.add_signal_handler(signal.SIGTERM, on_sigterm)
+    loop.add_signal_handler(HURRY, lambda: stop(now=True))
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)
 
 
 def run(work: "asyncio._CoroutineLike[int]") -> int:

@@ -43,7 +43,7 @@ TLS        location / {
             proxy_http_version 1.1;
             proxy_set_header Upgrade $http_upgrade;
             proxy_set_header Connection "upgrade";
-HOST            proxy_read_timeout IDLEs;
+OWN            proxy_read_timeout IDLEs;
             proxy_send_timeout IDLEs;
         }
     }
@@ -51,7 +51,11 @@ HOST            proxy_read_timeout IDLEs;
 """
 NGINX_SERVER: Final = "        server SERVER fail_timeout=2s;\n"
 NGINX_TLS: Final = "        ssl_certificate CERT;\n        ssl_certificate_key KEY;\n"
-NGINX_HOST: Final = "            proxy_set_header Host $http_host;        # a device signs the name that it dials\n"
+NGINX_GATEWAYS: Final = """\
+            proxy_set_header Host $http_host;        # a device signs the name that it dials
+            client_max_body_size 5g;                 # outputs that go to a folder of objects
+            proxy_request_buffering off;             # as they come, and not when they are whole
+"""
 HAPROXY: Final = """\
 defaults
     mode http
@@ -101,8 +105,8 @@ def nginx_text(front: Front) -> str:
     if front.tls is not None:
         tls = NGINX_TLS.replace("CERT", front.tls[0]).replace("KEY", front.tls[1])
     listen = front.listen if front.tls is None else f"{front.listen} ssl"
-    host = NGINX_HOST if front.kind == "gateways" else ""
-    return _filled(NGINX, SERVERS=servers, LISTEN=listen, TLS=tls, IDLE=str(front.idle_s), KIND=front.kind, HOST=host)
+    own = NGINX_GATEWAYS if front.kind == "gateways" else ""
+    return _filled(NGINX, SERVERS=servers, LISTEN=listen, TLS=tls, IDLE=str(front.idle_s), KIND=front.kind, OWN=own)
 
 
 def haproxy_text(front: Front) -> str:

@@ -63,9 +63,33 @@ def signal_descendants(number: signal.Signals) -> None:
 
 
 def kill_descendants() -> None:
-    """Kills whatever this process has started, directly or not; the caller reaps."""
-    for child in psutil.Process().children():
-        kill_tree(child.pid)
+    """Kills whatever this process has started, directly or not. The caller reaps, and calls again while there are any:
+    they become its own, see `adopt_orphans`.
+
+    What goes on by leaving a child and ending is there for less than a millisecond: the whole table of processes would
+    be read too late.
+    """
+    waiting = [os.getpid()]
+    while waiting:
+        children = _children(waiting.pop())
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        waiting += children
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                found += map(int, file.read().split())
+    except ProcessLookupError:
+        pass  # it is gone, and its children are somebody else's
+    except OSError:  # no Linux, or one that was built without these files
+        with contextlib.suppress(psutil.Error):
+            found = [child.pid for child in psutil.Process(pid).children()]
+    return found
 
 
 def kill_orphans(*, but: set[int]) -> list[int]:
@@ -74,11 +98,16 @@ def kill_orphans(*, but: set[int]) -> list[int]:
     Args:
         but: the process ids of those that it did start.
 
-    Returns: the process ids of the others.
+    Returns: the process ids of the others that were still running.
     """
-    orphans = [child.pid for child in psutil.Process().children() if child.pid not in but]
-    for pid in orphans:
-        kill_tree(pid)
+    found = []
+    for child in psutil.Process().children():
+        if child.pid in but:
+            continue
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child.pid)
+        kill_tree(child.pid)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-    return orphans
+            os.waitpid(child.pid, 0)
+    return found

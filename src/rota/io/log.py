@@ -6,6 +6,7 @@ JSON, one object a line, unless the settings say otherwise.
 
 import contextlib
 import io
+import itertools
 import logging
 import re
 import sys
@@ -20,6 +21,13 @@ from rota.settings import Settings
 
 _BREAKS: Final = re.compile(r"([\s\"'<>]+)")
 """What an address ends at. Text is cut there first, so that a long line costs time in proportion to its length."""
+CHARS_MAX: Final = 64 * 1024
+"""Characters of one value in a line: an error may quote a whole file."""
+PARTS_MAX: Final = 1000
+"""Parts of one value, those of its parts included."""
+DEPTH_MAX: Final = 20
+NUMBER_MAX: Final = 1 << 64
+"""Python writes no larger number out than it likes, and JSON has no infinity."""
 _KEYWORD: Final = re.compile(r"\b(\w*password\s*=\s*)('[^']*'|[^\s&]+)", re.IGNORECASE)
 
 
@@ -124,16 +132,53 @@ def _show_fields(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> M
 
 
 def redacted(value: Any) -> Any:
-    """A value as it may be shown: numbers as they are, containers part by part, the rest as text without secrets."""
-    match value:
-        case None | bool() | int() | float():
-            return value
-        case Mapping():
-            return {str(key): redacted(entry) for key, entry in value.items()}
-        case list() | tuple():
-            return [redacted(entry) for entry in value]
-        case _:
-            return redact(str(value))
+    """A value as it may be shown: numbers as they are, containers part by part, the rest as text without secrets.
+
+    Long texts lose their middle, large containers their end. What cannot be shown says so: a line is no reason for its
+    job, or its worker, to fail.
+    """
+    return _redacted(value, _Room(), depth=0)
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is left for one value."""
+
+    parts: int = PARTS_MAX
+    chars: int = CHARS_MAX
+
+
+def _redacted(value: Any, room: _Room, *, depth: int) -> Any:
+    room.parts -= 1
+    if depth > DEPTH_MAX or room.parts < 0 or room.chars < 0:
+        return "…"
+    try:
+        match value:
+            case None | bool():
+                return value
+            case int() | float() if abs(value) < NUMBER_MAX:
+                return value
+            case Mapping():
+                some = itertools.islice(value.items(), room.parts + 1)
+                return {redact_whole(str(key)): _redacted(part, room, depth=depth + 1) for key, part in some}
+            case list() | tuple():
+                return [_redacted(part, room, depth=depth + 1) for part in value[: room.parts + 1]]
+            case _:
+                text = redact_whole(str(value))
+                room.chars -= len(text)
+                return text
+    except Exception as error:
+        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
+
+
+def redact_whole(text: str) -> str:
+    """As `redact`, and a text of more than CHARS_MAX loses its middle."""
+    if len(text) <= CHARS_MAX:
+        return redact(text)
+    # Of each end more than is kept, and no part of a word: half a secret does not look like one.
+    head, tail = text[:CHARS_MAX].rsplit(None, 1), text[-CHARS_MAX:].split(None, 1)
+    half = CHARS_MAX // 2
+    return f"{redact(head[0])[:half]} … of {len(text):,} characters … {redact(''.join(tail[1:]))[-half:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +197,17 @@ class Events:
         """Says that something happened."""
         said = {**self.fields, **fields}
         if structlog.is_configured():
-            structlog.get_logger(logger_name=self.name).log(level, event, **said)
+            try:
+                structlog.get_logger(logger_name=self.name).log(level, event, **said)
+            except Exception as error:
+                # A processor of the program's own, say; whoever logs goes on.
+                with contextlib.suppress(Exception):
+                    sys.stderr.write(f"{redact_whole(event)} (its line could not be made: {type(error).__name__})\n")
             return
         logger = logging.getLogger(self.name)
         if logger.isEnabledFor(level):
             exc_info = said.pop("exc_info", None)
-            words = [redact(event), *(f"{key}={redacted(value)!r}" for key, value in said.items())]
+            words = [redact_whole(event), *(f"{key}={redacted(value)!r}" for key, value in said.items())]
             logger.log(level, "%s", " ".join(words), exc_info=exc_info)
 
     def debug(self, event: str, **fields: Any) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import asyncpg
 
-from rota.errors import DatabaseError, SchemaError
-from rota.io.postgres import Connection, Target, connect, fill_in, translated
+from rota.errors import DatabaseAway, DatabaseError, SchemaError
+from rota.io.postgres import Connection, Target, connect, fill_in, translated, why_read_only
 from rota.version import __version__
 
 LOCK: Final = 0x526F7461
@@ -141,6 +141,8 @@ async def _connected(target: Target) -> AsyncIterator[Connection]:
             f"The schema {target.schema!r} in {target.shown} holds something that is not Rota's: {error}. "
             "Choose another schema in ROTA_SCHEMA."
         ) from error
+    except asyncpg.ReadOnlySQLTransactionError as error:
+        raise DatabaseAway(await why_read_only(conn, target)) from error
     except Exception as error:
         raise translated(error, target) from error
     finally:

@@ -30,6 +30,17 @@ CONNECT_TIMEOUT_S: Final = 10.0
 COMMAND_TIMEOUT_S: Final = 40.0
 """How long a pool's statement waits for its answer. The server gives up sooner; only a dead line takes so long."""
 
+READ_ONLY: Final = "The database at {place} is read-only now (a failover?)."
+READ_ONLY_SOURCES: Final = {
+    "user": "for this user (ALTER ROLE)",
+    "database": "for this database (ALTER DATABASE)",
+    "database user": "for this user in this database (ALTER ROLE … IN DATABASE)",
+    "client": "in its address (ROTA_DSN) or in PGOPTIONS",
+}
+"""Who has said so, by pg_settings.source; what a file of the server says may change at any time."""
+READ_ONLY_LOOK_S: Final = 2.0
+"""How long it may take to ask why."""
+
 Pooler = Literal["none", "transaction"]
 Connection = Any
 """An asyncpg connection, or the pool's proxy of one."""
@@ -71,9 +82,16 @@ def check_schema_name(schema: str) -> str:
 
 @cache
 def statement(package: str, name: str, schema: str) -> str:
-    """Reads one .sql file of a package and fills in the schema, as psql would with `-v schema=… -v channel=…`."""
-    text = importlib.resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    return fill_in(text, schema=schema)
+    """One .sql file of a package with the schema filled in, as psql would with `-v schema=… -v channel=…`."""
+    return fill_in(_texts(package)[name], schema=schema)
+
+
+@cache
+def _texts(package: str) -> dict[str, str]:
+    """All .sql files of a package: what a program needs when it stops is not to be read only then, when its open files
+    may have run out, or another version may have been installed over it."""
+    files = importlib.resources.files(package).iterdir()
+    return {file.name: file.read_text(encoding="utf-8") for file in files if file.name.endswith(".sql")}
 
 
 def fill_in(text: str, *, schema: str) -> str:
@@ -211,12 +229,36 @@ def translated(error: Exception, target: Target) -> Exception:
                 f"A connection pooler at {target.shown} loses prepared statements. Set ROTA_POOLER=transaction."
             )
         case asyncpg.ReadOnlySQLTransactionError():
-            return DatabaseAway(f"The database at {target.shown} is read-only now (a failover?).")
+            return DatabaseAway(READ_ONLY.format(place=target.shown))
         case _ if isinstance(error, _AWAY):
             said = str(error).strip() or type(error).__name__
             return DatabaseAway(f"The database at {target.shown} does not answer: {said}.")
         case _:
             return error
+
+
+async def why_read_only(conn: Connection, target: Target) -> str:
+    """Words for a refused write, from a connection that is not needed any more."""
+    try:
+        standby, name, source = await conn.fetchrow(
+            "SELECT pg_is_in_recovery(), current_user, source FROM pg_settings "
+            "WHERE name = 'default_transaction_read_only'",
+            timeout=READ_ONLY_LOOK_S,
+        )
+    except Exception:
+        # It went down together with the write, or stands in somebody's broken transaction.
+        return READ_ONLY.format(place=target.shown)
+    if standby:
+        return (
+            f"The database at {target.shown} is read-only: it is a standby now (a failover?). Let ROTA_DSN name the "
+            "primary, or add target_session_attrs=read-write to it."
+        )
+    if source in READ_ONLY_SOURCES:
+        return (
+            f"The database at {target.shown} is read-only for the user {name!r}: default_transaction_read_only is on "
+            f"{READ_ONLY_SOURCES[source]}. Turn it off there, or take another user."
+        )
+    return READ_ONLY.format(place=target.shown)
 
 
 class Database:
@@ -288,11 +330,18 @@ class Database:
         """
         if conn is not None:
             return await self._fetch_on(conn, text, args)
+        # Written out, and not by `acquire`: a context manager would be a tenth of what a short statement costs here.
         try:
-            async with self.acquire() as own:
-                return await self._fetch_on(own, text, args)
+            pool, own = await self._lend()
+            try:
+                rows = await self._fetch_on(own, text, args)
+            except BaseException as error:
+                await self._dismiss(pool, own, error)
+                raise
+            await self._take_back(pool, own)
         except Exception as error:
             raise translated(error, self.target) from error
+        return rows
 
     @contextlib.asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:
@@ -300,40 +349,58 @@ class Database:
 
         Raises: as `start`, if there is none to lend; what happens on the connection is the caller's to translate.
         """
+        pool, conn = await self._lend()
+        try:
+            yield conn
+        except BaseException as error:
+            await self._dismiss(pool, conn, error)
+            raise
+        await self._take_back(pool, conn)
+
+    async def _lend(self) -> tuple[Any, Connection]:
         if self._pool is None:
             await self.start()
         pool = self._pool
         if pool is None:
             raise DatabaseAway("The program is stopping.")
-        conn = await self._lent(pool)
-        clean = False
-        try:
-            yield conn
-            clean = True
-        except (asyncpg.ReadOnlySQLTransactionError, asyncpg.exceptions.InternalClientError, TimeoutError):
-            # After a statement without an answer the pool would wait for one to its cancellation, too.
-            conn.terminate()
-            raise
-        finally:
-            # After an error the pool looks at it first, and who waits in the pool hears of nothing else.
-            if clean and not self._asking and self._pool is pool and not _closed(conn):
-                self._at_hand.append(conn)
-            else:
-                await pool.release(conn)
-
-    async def _lent(self, pool: Any) -> Connection:
         while self._at_hand:
             conn = self._at_hand.pop()
             if not _closed(conn):
-                return conn
+                return pool, conn
             await pool.release(conn)
         self._asking += 1
         try:
-            return await pool.acquire(timeout=CONNECT_TIMEOUT_S)
+            return pool, await pool.acquire(timeout=CONNECT_TIMEOUT_S)
         except Exception as error:
             raise translated(error, self.target) from error
         finally:
             self._asking -= 1
+
+    async def _take_back(self, pool: Any, conn: Connection) -> None:
+        # One that broke meanwhile is seen when it is lent the next time.
+        if self._asking or self._pool is not pool:
+            # Who waits in the pool hears of nothing else.
+            await pool.release(conn)
+        else:
+            self._at_hand.append(conn)
+
+    async def _dismiss(self, pool: Any, conn: Connection, error: BaseException) -> None:
+        """Gives back a connection on which an error came.
+
+        Raises: DatabaseAway in place of a refused write, with the words for it.
+        """
+        try:
+            match error:
+                case asyncpg.ReadOnlySQLTransactionError():
+                    why = await why_read_only(conn, self.target)
+                    conn.terminate()
+                    raise DatabaseAway(why) from error
+                case asyncpg.exceptions.InternalClientError() | TimeoutError():
+                    # After a statement without an answer the pool would wait for one to its cancellation, too.
+                    conn.terminate()
+        finally:
+            # After an error the pool looks at it first.
+            await pool.release(conn)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:

@@ -52,10 +52,20 @@ class ProcessTree:
         commands: what to run, one child each.
         grace_s: how long a child may take to stop before it is killed.
         restart: whether a crashed child is started again.
+        hurry: what a second `stop` sends: where it is another signal than SIGTERM, a child that got that from somebody
+            else too does not take it for impatience.
     """
 
-    def __init__(self, commands: Sequence[Command], *, grace_s: float, restart: bool = True) -> None:
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        *,
+        grace_s: float,
+        restart: bool = True,
+        hurry: signal.Signals = signal.SIGTERM,
+    ) -> None:
         self._commands = commands
+        self._hurry = hurry
         self._grace_s = grace_s
         self._restart = restart
         self._children: dict[str, asyncio.subprocess.Process] = {}
@@ -82,10 +92,11 @@ class ProcessTree:
         return frozenset(self._not_ready)
 
     def stop(self) -> None:
-        """Tells every child to stop (SIGTERM); a second call kills the impatient way, by a second SIGTERM."""
+        """Tells every child to stop (SIGTERM); a second call tells them to hurry."""
+        number = self._hurry if self._stopping.is_set() else signal.SIGTERM
         self._stopping.set()
         for child in self._children.values():
-            _signal(child, signal.SIGTERM)
+            _signal(child, number)
 
     async def run(self) -> int:
         """Runs until every child has ended.

@@ -1,11 +1,13 @@
 """A folder for each command or session: empty when it begins, gone when it has ended.
 
 All lie in one folder of this process, which holds a lock: what a process that was killed has left behind is
-recognised by its free lock and removed at the next start (S82).
+recognised by its free lock and removed at the next start (S82). Should somebody remove a folder of ours, as what cleans
+up temp folders does, another is made.
 """
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -28,7 +30,8 @@ class Scratch:
     """The folders of one process.
 
     Args:
-        root: under it they lie; None: in the system's temp folder.
+        root: under it they lie, and whoever may write there is trusted; None: in a folder of this user's own in the
+            system's temp folder.
         prefix: how the names of such processes' folders begin.
         left: told of each folder that could not be removed; it is tried again when this process is gone.
     """
@@ -37,6 +40,7 @@ class Scratch:
         self, root: Path | None, *, prefix: str = "commands-", left: Callable[[str], None] | None = None
     ) -> None:
         self._root = root if root is not None else Path(tempfile.gettempdir()) / f"rota-scratch-{os.getuid()}"
+        self._root_is_own = root is None
         self._prefix = prefix
         self._left = left
         self._folder: Path | None = None
@@ -50,9 +54,13 @@ class Scratch:
     def open(self) -> Path:
         """Removes what dead processes have left, and returns the folder of this process; safe to repeat.
 
-        Raises: OSError, among them a disk that is full.
+        Raises: OSError, among them a disk that is full, and a temp folder in whose place somebody else has put another.
         """
-        return self._folder or self._open()
+        if self._folder is not None:
+            if self._folder.is_dir():
+                return self._folder
+            self._forget()
+        return self._open()
 
     def take(self) -> str:
         """A new, empty folder.
@@ -60,9 +68,12 @@ class Scratch:
         Raises: OSError, among them a disk that is full.
         """
         folder = self.open()
-        if self._spare:
+        while self._spare:
             path = self._spare.pop()
             changed_ns, since = self._known[path]
+            if not os.path.lexists(path):
+                del self._known[path]
+                continue
             if changed_ns % SECOND_NS and time.monotonic() - since > SETTLED_S:
                 self._unchanged[path] = changed_ns
             return path
@@ -102,23 +113,40 @@ class Scratch:
         """Removes everything; safe to repeat."""
         while self._removals:
             await asyncio.wait(set(self._removals))
+        if self._folder is not None:
+            await asyncio.to_thread(_remove, str(self._folder))
+            self._forget()
+
+    def _forget(self) -> None:
+        self._folder = None
         self._spare.clear()
         self._known.clear()
         self._unchanged.clear()
-        folder, self._folder = self._folder, None
-        if folder is not None:
-            await asyncio.to_thread(_remove, str(folder))
-            os.close(self._lock)
+        os.close(self._lock)
 
     def _open(self) -> Path:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._root_is_own:
+            _check_own(self._root)
         for left in self._root.glob(f"{self._prefix}*"):
             _remove_if_left(left)
-        folder = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._root))
-        self._lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self._folder = folder
-        return folder
+        while True:
+            folder = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._root))
+            self._lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if (folder / LOCK).exists():
+                self._folder = folder
+                return folder
+            # Another process began at the same time, and took what was not locked yet for one that is dead.
+            os.close(self._lock)
+
+
+def _check_own(root: Path) -> None:
+    """Raises: OSError if others could put their own folders in the place of ours there: in a temp folder anybody makes
+    folders of any name."""
+    found = os.lstat(root)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise OSError(errno.EPERM, "It is there already, and others may write to it: remove it", str(root))
 
 
 def _remove_if_left(folder: Path) -> None:

@@ -157,6 +157,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86_400:.0f} d"
 
 
+def span(low_s: float, high_s: float) -> str:
+    """A guess of a time, from and to: 3 s to 5 min; one of the two where both read alike."""
+    low, high = duration(low_s), duration(high_s)
+    return low if low == high else f"{low} to {high}"
+
+
 def between(then: datetime | None, now: datetime) -> str:
     """How long ago, or in how long."""
     if then is None:

@@ -84,7 +84,7 @@ def asks(number: int, call: Call) -> Asks:
     data, path = _input(call.stdin)
     options: Options = {
         "env": dict(call.env), "priority": call.priority, "tenant": call.tenant, "timeout_s": call.timeout_s,
-        "wait_s": call.wait_s, "check": call.check,
+        "wait_s": call.wait_s, "check": call.check, "output": call.output,
     }  # fmt: skip
     args = dict(call.args) if isinstance(call.args, Mapping) else list(call.args)
     return Asks(number, call.service, args, data, path, dict(options))

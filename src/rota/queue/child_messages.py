@@ -22,6 +22,11 @@ from rota.lease import Lease
 from rota.queue.child_calls import Answered, Asks
 from rota.queue.job import ClaimedJob, HandlerOutcome, NewJob, Scope
 
+START_S_MAX: Final = 30.0
+"""How long a child may take to be ready; one that hangs while it starts is killed. As long may the program take that it
+loads for its first job: until then the job counts as one that moves."""
+MOVES_S: Final = 0.2
+"""How often that is said: a lease may be as short as a second."""
 FRAME_BYTES_MAX: Final = OUTPUT_BYTES_MAX + 1024 * 1024
 """All that `ctx.run_sync` takes of a command's output, and what stands around it."""
 _LENGTH: Final = struct.Struct(">I")

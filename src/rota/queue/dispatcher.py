@@ -23,7 +23,7 @@ from rota.queue.history import TryEnd
 from rota.queue.job import Ask, ClaimedJob, Finish, NewJob, Outcome, Release, Scope
 from rota.queue.kind import Kind
 from rota.queue.pause import NOTHING_PAUSED, Paused
-from rota.queue.payload import cut_text, encode
+from rota.queue.payload import TEXT_BYTES_MAX, cut_text, encode
 from rota.queue.retry import WAIT_S_MAX
 
 CLAIM_MAX: Final = 1000
@@ -377,14 +377,20 @@ def yielding(waiting: Sequence[int], running: Iterable[ClaimedJob]) -> set[JobId
 
 
 def describe_error(error: BaseException) -> str:
-    """One line for last_error: the type, the message and the place, such as `ValueError: no frame (shop.py:12)`."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    """One line for last_error: the type, the message and the place, such as `ValueError: no frame (shop.py:12)`.
+
+    It is cut to what a job keeps, and never raises, whatever the error does that a program has made.
+    """
     try:
-        message = " ".join(str(error).split())
-    except Exception as unsayable:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    except BaseException:
+        place = ""
+    try:
+        message = " ".join(str(error)[:TEXT_BYTES_MAX].split())
+    except BaseException as unsayable:
         message = f"its message cannot be read, because that raises {type(unsayable).__name__}"
-    return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
+    return cut_text(f"{type(error).__name__}{': ' if message else ''}{message}{place}")
 
 
 def _bounded(wait_s: float) -> float:

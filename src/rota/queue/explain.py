@@ -178,7 +178,7 @@ class Explanation:
     Attributes:
         headline: what it is, in a line.
         gates: all that holds it, or one that says how it ended or runs.
-        line: its place in line and when it starts at the last hour's pace; None if it is in none.
+        line: its place in line and about when it starts; None if it is in none.
         starts_in_s: that estimate, from and to.
     """
 
@@ -365,13 +365,13 @@ def _cpus_taken(job: JobRow, takers: Sequence[Taker]) -> Gate:
 
 def place_words(place: Place) -> str:
     """A place in the line for slots of exec servers."""
+    when = "; when its turn comes is not known yet"
+    if place.eta_low_s is not None and place.eta_high_s is not None:
+        when = f"; its turn comes in {span(place.eta_low_s, place.eta_high_s)}"
     if not place.ahead:
-        return "it is the next"
+        return f"it is the next{when}"
     noun = "call gets" if place.ahead == 1 else "calls get"
     unclaimed = f" ({place.unclaimed:,} of them by jobs that no worker has claimed yet)" if place.unclaimed else ""
-    when = ""
-    if place.eta_low_s is not None and place.eta_high_s is not None:
-        when = f"; its turn comes in about {span(place.eta_low_s, place.eta_high_s)}"
     return f"{place.ahead:,} {noun} one before it{unclaimed}{when}"
 
 
@@ -427,8 +427,11 @@ def _free(facts: Facts) -> Gate:
 
 def _line(facts: Facts) -> tuple[str | None, tuple[float, float] | None]:
     words, starts_in_s = _own_line(facts)
-    if facts.place is not None:
-        words += f" In the line for slots of exec servers: {place_words(facts.place)}."
+    place = facts.place
+    if place is not None:
+        words += f" In the line for slots of exec servers: {place_words(place)}."
+        if starts_in_s is None and place.eta_low_s is not None and place.eta_high_s is not None:
+            starts_in_s = place.eta_low_s, place.eta_high_s
     return words, starts_in_s
 
 

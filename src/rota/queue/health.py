@@ -79,12 +79,14 @@ class Health:
     Attributes:
         ahead_s: how far the database's clock is ahead of this machine's; exact to `round_trip_s` / 2.
         pooler: as it is set.
+        read_only_by: who has turned default_transaction_read_only on, as PostgreSQL calls it: user, database, client …
         shares_sessions: two connections were served by one session: a pooler in transaction mode is between.
     """
 
     version_num: int
     version: str
     in_recovery: bool = False
+    read_only_by: str | None = None
     ahead_s: float = 0.0
     round_trip_s: float = 0.0
     pooler: str = "none"
@@ -134,6 +136,12 @@ def _database(health: Health) -> Iterator[Check]:
         yield Check(
             about, Level.PROBLEM, f"PostgreSQL {health.version} is a standby: it takes no writes",
             "Let ROTA_DSN name the primary, or add target_session_attrs=read-write to it.",
+        )  # fmt: skip
+    elif health.read_only_by is not None:
+        yield Check(
+            about, Level.PROBLEM,
+            f"PostgreSQL {health.version} takes no writes: default_transaction_read_only is on ({health.read_only_by})",
+            "Turn it off there: ALTER ROLE or ALTER DATABASE … RESET default_transaction_read_only, or in ROTA_DSN.",
         )  # fmt: skip
     else:
         yield Check(about, Level.OK, f"PostgreSQL {health.version}")

@@ -11,6 +11,7 @@ Keeps I1 (a job leaves only by `prune`, after it ended), I3, I5 (one clock decid
 Spec: job queue, "The table".
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -246,20 +247,20 @@ class Reference(ReferenceLeases):
         ]
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
 
-    def unclaimed(self, job_id: JobId, *, kinds: Sequence[str], now: datetime | None = None) -> int:
-        """How many due jobs of these kinds that no worker has claimed go before this one."""
+    def unclaimed(self, job_id: JobId, *, kinds: Sequence[str], now: datetime | None = None) -> dict[str, int]:
+        """How many due jobs of each of these kinds that no worker has claimed go before this one."""
         at, job = self._at(now), self._open.get(job_id)
         if job is None:
-            return 0
+            return {}
         due = [row for row in self._queued() if row.place == "worker" and row.kind in kinds and row.run_after <= at]
         before = [
-            row
+            row.kind
             for row in due
             if row.priority > job.priority
             or (job.state is State.QUEUED and row.priority == job.priority
                 and (row.run_after, row.id) < (job.run_after, job.id))
         ]  # fmt: skip
-        return min(len(before), UNCLAIMED_MAX)
+        return dict(Counter(before[:UNCLAIMED_MAX]))
 
 
 def _is_wanted(row: JobRow, wanted: JobFilter, at: datetime) -> bool:

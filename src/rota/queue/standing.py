@@ -7,7 +7,8 @@ database what was not.
 Spec: slot broker, "Claim fairness" and "Future extension: queue position".
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -64,7 +65,7 @@ def news(facts: ServerFacts) -> object:
     if facts.exec is None:
         return None
     calls = [(call.name, call.runs, call.place and (call.place.ahead, call.place.running)) for call in facts.exec.calls]
-    return facts.exec.connected, dict(facts.exec.kinds), calls, facts.exec.parked
+    return facts.exec.connected, dict(facts.exec.kinds), calls, facts.exec.parked, list(facts.exec.times)
 
 
 def sharing(kind: str, everybody: Iterable[ServerFacts]) -> list[str]:
@@ -106,16 +107,54 @@ def calls_of(job_id: str, facts: ServerFacts | None, *, unclaimed: int) -> list[
     ]
 
 
-def place_of_queued(kind: str, priority: int, everybody: Iterable[ServerFacts], *, unclaimed: int) -> Place:
-    """Where a job stands that no worker has claimed: behind those before it, and behind all calls that wait already
-    and are not less urgent. No time is told: how long its turn takes nobody knows before it has called."""
-    everybody = list(everybody)
-    pool = {
-        service
-        for facts in everybody
-        if facts.exec is not None and kind in facts.exec.kinds
-        for service in facts.exec.kinds[kind].pool
-    }
-    told = [entry for facts in everybody if facts.exec is not None for entry in facts.exec.parked]
-    parked = sum(count for service, its, count in told if service in pool and its >= priority)
-    return Place(parked + unclaimed, unclaimed=unclaimed)
+def place_of_queued(
+    kind: str, priority: int, everybody: Iterable[ServerFacts], *, unclaimed: Mapping[str, int]
+) -> Place:
+    """Where a job stands that no worker has claimed, and about when its turn comes.
+
+    It is behind the jobs before it, and behind all calls that wait already and are not less urgent. They take the slots
+    in turn, each for as long as its service took so far; a job is taken to call each of its kind's services once.
+
+    Args:
+        kind, priority: of the job.
+        everybody: what the workers say.
+        unclaimed: the jobs before it, by kind.
+    """
+    told = [facts.exec for facts in everybody if facts.exec is not None]
+    shares = [standing.kinds[kind] for standing in told if kind in standing.kinds]
+    pool = {service for share in shares for service in share.pool}
+    parked: Counter[str] = Counter()
+    for standing in told:
+        for service, its, count in standing.parked:
+            if service in pool and its >= priority:
+                parked[service] += count
+    needed = {name: one.services for standing in told for name, one in standing.kinds.items()}
+    wants = Counter(parked)
+    for name, count in unclaimed.items():
+        for service in needed.get(name, ()):
+            wants[service] += count
+    busy = {call.service for standing in told for call in standing.calls if call.runs and call.service in pool}
+    slots = max((share.slots for share in shares), default=0)
+    low_s, high_s = _eta_s(wants, busy, slots, _times(told))
+    before = sum(unclaimed.values())
+    return Place(parked.total() + before, 0, low_s, high_s, before)
+
+
+def _times(told: Iterable[Standing]) -> dict[str, tuple[float, float]]:
+    """How long commands take, as wide as what any worker saw."""
+    found: dict[str, tuple[float, float]] = {}
+    for standing in told:
+        for service, (low_s, high_s) in standing.times.items():
+            known_low_s, known_high_s = found.get(service, (low_s, high_s))
+            found[service] = min(low_s, known_low_s), max(high_s, known_high_s)
+    return found
+
+
+def _eta_s(
+    wants: Mapping[str, int], busy: Collection[str], slots: int, times: Mapping[str, tuple[float, float]]
+) -> tuple[float, float] | tuple[None, None]:
+    """When all of these have had a slot. What runs may be over at once, or have just begun."""
+    if not slots or any(service not in times for service in (*wants, *busy)):
+        return None, None
+    low_s, high_s = (sum(count * times[service][end] for service, count in wants.items()) / slots for end in (0, 1))
+    return low_s, high_s + max((times[service][1] for service in busy), default=0.0)

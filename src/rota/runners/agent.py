@@ -22,7 +22,7 @@ from rota.runners.agent_events import Command, Event
 from rota.runners.agent_jobs import Held, HeldJobs, State
 from rota.runners.agent_line import Line, Phase
 from rota.runners.agent_ops import AgentOps
-from rota.runners.dial import redial_wait_s
+from rota.runners.dial import LEASE_SHARE, redial_wait_s
 from rota.runners.matching import Needs, lacks, offered
 from rota.runners.messages import CloseCode, Frame, JobType, RejectReason
 
@@ -206,7 +206,7 @@ class Agent:
         if event.link == self._line.link and self._line.phase is Phase.DIALLING:
             self._line.say(events.Tell("no_connection", event.reason))
             self._retry_after_s = min(event.retry_after_s or 0.0, RETRY_AFTER_S_MAX)
-            self._down(stubborn=False)
+            self._down()
 
     def _heard(self, event: events.Heard) -> None:
         if event.link == self._line.link:
@@ -222,15 +222,19 @@ class Agent:
         self._line.say(
             events.Tell("disconnected", f"The connection ended: {event.code}{why}.", urgent=event.code in STUBBORN)
         )
-        self._down(stubborn=event.code in STUBBORN)
+        self._down(event.code if event.code in STUBBORN else None)
 
-    def _down(self, *, stubborn: bool) -> None:
-        """There is no connection: when to dial again."""
+    def _down(self, refused: int | None = None) -> None:
+        """There is no connection: when to dial again. `refused`: with a code of those that time alone does not mend."""
         wait_s = redial_wait_s(
             self._line.random, self._failures, retry_after_s=self._retry_after_s, lease_left_s=self._jobs.least_left_s()
         )
-        if stubborn:
+        if refused is not None:
             wait_s = max(self._retry_after_s, REFUSED_S * (0.5 + self._line.random.random()))
+            left_s = self._jobs.least_left_s()
+            if refused == CloseCode.SUPERSEDED and left_s is not None:
+                # It may have been its own older connection, late: no session is given up for that.
+                wait_s = min(wait_s, left_s * LEASE_SHARE)
         self._failures += 1
         self._lost_link()
         self._dial_at = self._line.now + wait_s
@@ -407,7 +411,7 @@ class Agent:
                 self._over()
             else:
                 self._line.say(events.Hang(self._line.link, CloseCode.NORMAL, "no answer came", at_once=True))
-                self._down(stubborn=False)
+                self._down()
         elif self._line.is_open and self._line.now >= self._heard_at + SILENCE_S:
             self._line.say(events.Tell("silence", f"Nothing came for {SILENCE_S:.0f} s: connecting again."))
             self._redial_now("silence")

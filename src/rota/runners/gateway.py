@@ -61,6 +61,7 @@ class Gateway:
                 events.Opened: links.opened, events.Heard: links.heard, events.Lost: links.lost,
                 events.Received: self._received, events.Garbled: self._garbled,
                 events.Verified: admission.verified, events.Refused: admission.refused, events.Kept: admission.kept,
+                events.Elsewhere: admission.elsewhere, events.Listening: admission.listening,
                 events.Demand: dealing.demand, events.Claimed: dealing.claimed, events.Renewed: beats.renewed,
                 events.Unsendable: ends.unsendable, events.LeaseLost: ends.lease_lost, events.Moved: ends.moved,
                 events.CancelJob: ends.cancelled, events.JobEnded: ends.ended,
@@ -126,9 +127,12 @@ class Gateway:
 
     def _garbled(self, event: events.Garbled) -> None:
         link = self._links.alive(event.connection)
-        if link is None or link.phase is Phase.OPEN:
+        if link is None:
             return
-        if event.code == messages.ErrorCode.UNSUPPORTED_VERSION:
+        if link.phase is Phase.OPEN:
+            if event.type == messages.OpResponse.type:
+                self._reports.unreadable(link, event)
+        elif event.code == messages.ErrorCode.UNSUPPORTED_VERSION:
             self._links.goodbye(link, CloseCode.UNSUPPORTED, handshake.supported())
         else:
             self._links.end(link, CloseCode.UNSUPPORTED, event.reason)

@@ -26,6 +26,7 @@ RETURN_S: Final = 1.0
 """A lease that is live here lets its runner in past the ramp, once in so long."""
 RETURN_RETRY_MAX_S: Final = 10.0
 """Who says that it holds jobs is told to wait no longer: 30 s of a lease may be left when a line is cut."""
+SUPERSEDED: Final = "superseded by a newer connection of the same runner"
 DISABLED: Final = "this organisation may not use runners now"
 
 
@@ -99,10 +100,14 @@ class Admission:
         if identity.org_id in link.barred:
             self._links.goodbye(link, CloseCode.FORBIDDEN, DISABLED)
             return
-        link.identity = identity
+        if link.elsewhere.get(identity.runner_id, 0) > event.order:
+            self._links.end(link, CloseCode.SUPERSEDED, SUPERSEDED)
+            return
+        del self._links.registry.checking[link.number]
+        link.identity, link.order = identity, event.order
         old = self._links.registry.of_runner.get(identity.runner_id)
         if old is not None:
-            self._links.end(old, CloseCode.SUPERSEDED, "superseded by a newer connection of the same runner")
+            self._links.end(old, CloseCode.SUPERSEDED, SUPERSEDED)
         self._links.registry.of_runner[identity.runner_id] = link
         minimum = self._rules.min_agent_version
         link.outdated = minimum is not None and handshake.is_older(link.capabilities.agent_version, minimum)
@@ -115,6 +120,24 @@ class Admission:
             self._out.say(events.CheckHeld(link.number, identity, held))
         else:
             self._welcome(link, identity, ())
+
+    def elsewhere(self, event: events.Elsewhere) -> None:
+        """A runner has connected at another replica. Words cross: only what is newer replaces what is here, and a
+        replica that holds what is older has not heard of this one."""
+        for link in self._links.registry.checking.values():
+            link.elsewhere[event.runner_id] = max(event.order, link.elsewhere.get(event.runner_id, 0))
+        here = self._links.registry.of_runner.get(event.runner_id)
+        if here is None:
+            return
+        if here.order < event.order:
+            self._links.end(here, CloseCode.SUPERSEDED, SUPERSEDED)
+        else:
+            self._out.say(events.Announce(event.runner_id, here.order))
+
+    def listening(self, _event: events.Listening) -> None:
+        """Who holds a newer connection of one of these runners answers."""
+        for runner_id, link in self._links.registry.of_runner.items():
+            self._out.say(events.Announce(runner_id, link.order))
 
     def kept(self, event: events.Kept) -> None:
         """Of what it holds, these leases are its own still: they are live here, and it is welcome."""

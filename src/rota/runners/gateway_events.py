@@ -106,11 +106,14 @@ class Received:
 @dataclass(frozen=True, slots=True)
 class Garbled:
     """Server: a frame that is no good: the code and text of its `ProtocolError`; or `binary`; or `unknown_type`, where
-    `from_runner` gave None. It counts as life. Before the welcome it ends the connection, after it nothing happens."""
+    `from_runner` gave None. It counts as life. Before the welcome it ends the connection; after it an answer to an op
+    that nobody can read ends the wait for it, and nothing else happens."""
 
     connection: int
     code: str
     reason: str
+    type: str | None = None
+    job_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +140,26 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Store: answers `Authenticate`: the runner is who it says."""
+    """Store: answers `Authenticate`: the runner is who it says.
+
+    `order` grows with each hello that any replica found good: the newest connection of a runner has the highest."""
 
     connection: int
     identity: Identity
+    order: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Store: another replica has found a hello of this runner good. The word of it may be late, or come twice."""
+
+    runner_id: str
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Store: what other replicas say is heard from now on; what they said before may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +306,8 @@ Event = (
     | Heard
     | Lost
     | Verified
+    | Elsewhere
+    | Listening
     | Refused
     | Kept
     | Claimed
@@ -336,6 +357,14 @@ class Authenticate:
     connection: int
     hello: Hello
     host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Store: tell the other replicas again that this runner is connected here, since the hello of this order."""
+
+    runner_id: str
+    order: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,6 +506,7 @@ Command = (
     Send
     | Close
     | Authenticate
+    | Announce
     | Seen
     | CheckHeld
     | Claim

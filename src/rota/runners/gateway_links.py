@@ -12,6 +12,7 @@ from rota.runners import gateway_events as events
 from rota.runners import messages
 from rota.runners.gateway_outgoing import Outgoing
 from rota.runners.messages import CloseCode
+from rota.runners.ramp import told_s
 from rota.runners.registry import Link, Phase, Registry
 from rota.runners.timers import Timers
 
@@ -48,6 +49,7 @@ class Links:
     def greeted(self, link: Link) -> None:
         """Its hello has come and is looked at."""
         link.phase = Phase.CHECKING
+        self.registry.checking[link.number] = link
         self._timers.drop(("hello", link.number))
 
     def heard(self, event: events.Heard) -> None:
@@ -77,9 +79,8 @@ class Links:
 
     def bar(self, name: str) -> None:
         """Whoever is being looked at now must not come in on what was read before."""
-        for link in self.registry.links.values():
-            if link.phase is Phase.CHECKING:
-                link.barred.add(name)
+        for link in self.registry.checking.values():
+            link.barred.add(name)
 
     def drain(self, event: events.Drain) -> None:
         """No more jobs are dealt, and the runners are told so."""
@@ -124,7 +125,7 @@ class Links:
         self, link: Link, code: int, reason: str, retry_after_s: float | None = None, server_time: str | None = None
     ) -> None:
         """Says why, and when to come again, and closes."""
-        wait = None if retry_after_s is None else max(1, round(retry_after_s))
+        wait = None if retry_after_s is None else told_s(retry_after_s)
         self._out.send(link, messages.Bye(reason=reason, retry_after_sec=wait, server_time=server_time))
         self.end(link, code, reason)
 

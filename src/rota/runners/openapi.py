@@ -9,6 +9,10 @@ from rota.runners import api
 from rota.version import __version__
 
 _REF: Final = "#/components/schemas/{name}"
+_ASKED: Final = (
+    "CreateJob", "RequiresBody", "LimitsBody", "RunOp", "Verdict", "PutOrganisation", "Pair", "Rotate", "Proof",
+)  # fmt: skip
+"""What engines and devices write: many languages write null where something is not set."""
 _ID: Final = {"name": "id", "in": "path", "required": True, "schema": msgspec.json.schema(api.Name)}
 _WAIT: Final = {
     "name": "wait", "in": "query", "schema": {"type": "string", "pattern": "^[0-9]{1,9}s?$"},
@@ -34,6 +38,8 @@ def document() -> dict[str, Any]:
         api.Problem, api.Pair, api.Paired, api.Verdict, api.PutOrganisation, api.Organisation, api.Rotate, api.Rotated,
     )  # fmt: skip
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
+    for name in _ASKED:
+        _may_be_null(schemas[name])
     internal = {
         "/internal/v1/jobs": {
             "post": _route(
@@ -110,6 +116,13 @@ def document() -> dict[str, Any]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _may_be_null(schema: dict[str, Any]) -> None:
+    for name, field in schema["properties"].items():
+        if name not in schema.get("required", ()) and {"type": "null"} not in field.get("anyOf", ()):
+            default = {"default": field.pop("default")} if "default" in field else {}
+            schema["properties"][name] = {"anyOf": [field, {"type": "null"}]} | default
 
 
 def _route(

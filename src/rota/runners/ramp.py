@@ -7,11 +7,17 @@ come back at once either. Whose hello says that it holds jobs is counted by a ra
 Spec: runners, "Transport and envelope" (4429).
 """
 
+from math import ceil
 from typing import Final
 
 RETRY_MAX_S: Final = 60.0
 """No runner is told to wait longer: others may have gone meanwhile."""
 RETRY_MIN_S: Final = 1.0
+
+
+def told_s(wait_s: float) -> int:
+    """A wait as it is told, in whole seconds: never a shorter one, or who obeys would come too early."""
+    return max(1, ceil(wait_s))
 
 
 class Ramp:

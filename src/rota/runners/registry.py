@@ -94,6 +94,10 @@ class Link:
     """What the gateway had heard of new work when the claim was made: of any, and of queued jobs."""
     barred: set[str] = field(default_factory=set)
     """Devices and organisations that were barred while its hello was looked at: what was read of them may be older."""
+    order: int = 0
+    """Of its hello, among all that any replica found good."""
+    elsewhere: dict[str, int] = field(default_factory=dict)
+    """Hellos that other replicas found good while its own was looked at: the order of the last, by runner."""
     jobs: dict[str, Live] = field(default_factory=dict)
     beats: deque[RunnerHeartbeat] = field(default_factory=deque)
     declined: OrderedDict[str, float] = field(default_factory=OrderedDict)
@@ -155,6 +159,8 @@ class Registry:
     links: dict[int, Link] = field(default_factory=dict)
     of_runner: dict[str, Link] = field(default_factory=dict)
     """The newest link of each runner, from when it was verified."""
+    checking: dict[int, Link] = field(default_factory=dict)
+    """Those whose hello is looked at: few of thousands."""
     _idle: dict[tuple[str, str | None], OrderedDict[int, Link]] = field(default_factory=dict)
 
     def place(self, link: Link) -> None:
@@ -182,6 +188,7 @@ class Registry:
     def forget(self, link: Link) -> None:
         """The link is over."""
         link.phase = Phase.CLOSING
+        self.checking.pop(link.number, None)
         self.place(link)
         if link.identity is not None and self.of_runner.get(link.identity.runner_id) is link:
             del self.of_runner[link.identity.runner_id]

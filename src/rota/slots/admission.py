@@ -57,6 +57,18 @@ def share(service: str, instances: Iterable[Instance], *, legacy: int = 0) -> in
     return slots + HEADROOM if slots else 0
 
 
+def slots_of(services: Iterable[str], instances: Sequence[Instance]) -> int:
+    """How many slots all clients together have for the one of these services that has the fewest."""
+    here = [instance for instance in instances if not instance.draining]
+    return min(
+        (
+            sum(instance.waitgroups.get(instance.services.get(service, ""), 0) for instance in here)
+            for service in services
+        ),
+        default=0,
+    )
+
+
 def room(
     kind: str,
     *,

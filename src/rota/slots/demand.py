@@ -282,6 +282,10 @@ class Demand:
             default=None,
         )
 
+    def offers(self, service: str) -> bool:
+        """Whether a want for this service would be parked anywhere now."""
+        return any(connection.offers(service) for connection in self._connections.values())
+
     def waiting(self) -> list[str]:
         """The wants that have no slot yet, oldest first."""
         return [job_id for job_id, entry in self._entries.items() if entry.placed is None]
@@ -404,7 +408,7 @@ class Demand:
         commands: list[Command] = []
         for job_id, entry in list(self._entries.items()):
             if entry.placed is None and entry.give_up_at is not None and now >= entry.give_up_at:
-                offered = any(connection.offers(entry.want.service) for connection in self._connections.values())
+                offered = self.offers(entry.want.service)
                 commands += self._unpark(entry, set(entry.parked))
                 commands.append(GiveUp(job_id, offered))
                 del self._entries[job_id]

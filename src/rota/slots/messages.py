@@ -195,7 +195,7 @@ class ServiceView(Struct, frozen=True, omit_defaults=True):
 
 
 class JobView(Struct, frozen=True, omit_defaults=True):
-    """One want, or one running command. `for_s` is how long it has been that."""
+    """One want, or one running command. `for_s` is how long it has been that; when a want's turn comes is a guess."""
 
     job_id: Id
     client: str
@@ -205,6 +205,8 @@ class JobView(Struct, frozen=True, omit_defaults=True):
     tenant: str | None = None
     ahead: Count | None = None
     for_s: Seconds = 0.0
+    eta_low_s: Seconds | None = None
+    eta_high_s: Seconds | None = None
 
 
 class Overview(Struct, frozen=True, tag_field="type", tag="OVERVIEW", omit_defaults=True):

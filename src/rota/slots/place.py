@@ -53,29 +53,39 @@ def ahead(book: WantBook, want: Parked) -> int:
 def eta(
     before: int, slots: int, running: Collection[tuple[float, float, float]], low_s: float, high_s: float
 ) -> tuple[float, float]:
-    """When the want after so many others is dealt a slot, in seconds from now, as a range.
+    """When the want after so many others is dealt a slot; see `etas`.
+
+    Returns: from, to, in seconds from now; from is never more than to.
+    """
+    steps = min(before, STEPS_MAX)
+    low, high = next(islice(etas(slots, running, low_s, high_s), steps, None))
+    more = (before - steps) / slots
+    return low + more * low_s, high + more * high_s
+
+
+def etas(
+    slots: int, running: Collection[tuple[float, float, float]], low_s: float, high_s: float
+) -> Iterator[tuple[float, float]]:
+    """When the first want, the second, and so on without end, is dealt a slot, each from and to in seconds from now.
 
     Args:
-        before: wants ahead of it.
         slots: of the waitgroup, at least 1.
         running: for each slot in use how long it has been, and how long its command takes from and to.
-        low_s, high_s: how long the commands of the wants ahead take, from and to.
-
-    Returns: from, to; from is never more than to.
+        low_s, high_s: how long the commands of the wants take, from and to.
     """
-    low = _when(before, slots, [max(0.0, low - so_far) for so_far, low, _ in running], low_s)
-    high = _when(before, slots, [max(0.0, high - so_far) for so_far, _, high in running], high_s)
-    return low, max(low, high)
+    lows = _starts(slots, [max(0.0, low - so_far) for so_far, low, _ in running], low_s)
+    highs = _starts(slots, [max(0.0, high - so_far) for so_far, _, high in running], high_s)
+    for low, high in zip(lows, highs, strict=False):
+        yield low, max(low, high)
 
 
-def _when(before: int, slots: int, left_s: list[float], each_s: float) -> float:
+def _starts(slots: int, left_s: list[float], each_s: float) -> Iterator[float]:
     # Where a waitgroup was made smaller, those that end first free nothing.
     free_at = [*sorted(left_s)[max(0, len(left_s) - slots) :], *[0.0] * (slots - len(left_s))]
     heapify(free_at)
-    steps = min(before, STEPS_MAX)
-    for _ in range(steps):
+    while True:
+        yield free_at[0]
         heapreplace(free_at, free_at[0] + each_s)
-    return free_at[0] + (before - steps) * each_s / slots
 
 
 def _deals(line: Line, book: WantBook) -> Iterator[Parked]:

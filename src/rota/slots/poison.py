@@ -51,6 +51,12 @@ class Suspect:
     last_at: float
 
 
+def _recent(suspect: Suspect, now: float) -> bool:
+    """Whether its last crash counts yet. One in the future was told by a clock that was wrong, and counts no longer
+    than one in the past."""
+    return abs(now - suspect.last_at) < FORGET_S
+
+
 class PoisonGuard:
     """Counts crashes by subject.
 
@@ -65,17 +71,17 @@ class PoisonGuard:
         """An exec server ended while these ran."""
         for subject in sorted(subjects):
             known = self._suspects.get(subject)
-            fresh = known is not None and now - known.last_at < FORGET_S
+            fresh = known is not None and _recent(known, now)
             self._suspects[subject] = Suspect(known.crashes + 1 if known is not None and fresh else 1, now)
         kept = sorted(self._suspects.items(), key=lambda item: -item[1].last_at)[:SUSPECTS_MAX]
-        self._suspects = {subject: suspect for subject, suspect in kept if now - suspect.last_at < FORGET_S}
+        self._suspects = {subject: suspect for subject, suspect in kept if _recent(suspect, now)}
 
     def refuses(self, subject: str, now: float) -> str | None:
         """Why this work is not begun; None: it may."""
         suspect = self._suspects.get(subject)
-        if suspect is None or suspect.crashes < CRASHES_MAX or now - suspect.last_at >= FORGET_S:
+        if suspect is None or suspect.crashes < CRASHES_MAX or not _recent(suspect, now):
             return None
-        wait_min = (FORGET_S - (now - suspect.last_at)) / 60
+        wait_min = (FORGET_S - abs(now - suspect.last_at)) / 60
         return (
             f"The exec server ended {suspect.crashes} times while this ran, so it is not begun for another "
             f"{wait_min:.0f} min. Look at what it does to the machine (memory, disk), then remove suspects.json "

@@ -92,6 +92,11 @@ class Service:
             # Whatever it runs is known beforehand.
             object.__setattr__(self, "_fixed", self._plan((), "", {}, None))
 
+    @property
+    def program(self) -> str:
+        """What it runs: an absolute path, or a name that is looked for along the exec server's PATH."""
+        return "".join(piece.literal for piece in self.template.words[0])
+
     def plan(
         self, args: Arguments, *, scratch: str, env: Mapping[str, Value] | None = None, timeout_s: float | None = None
     ) -> Plan:

@@ -1,17 +1,41 @@
 """What an exec server tells people who ask: where a call stands, and all at a glance. Pure; it changes nothing."""
 
-from itertools import islice
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from itertools import islice, repeat
+from typing import Protocol
 
 from rota.slots import messages, place
 from rota.slots.calls import Call, Group
 from rota.slots.load import Load
+from rota.slots.rules import Rules
 
-if TYPE_CHECKING:
-    from rota.slots.broker import Broker
+Eta = tuple[float, float] | tuple[None, None]
 
 
-def position(broker: "Broker", call: Call, now: float) -> messages.Position:
+class Dealer(Protocol):
+    """What is looked at: the broker, which imports this."""
+
+    rules: Rules
+    load: Load
+    draining: bool
+    groups: dict[str, Group]
+
+    @property
+    def waiting(self) -> int:
+        """How many wants stand in the books."""
+
+    @property
+    def in_use(self) -> int:
+        """How many slots are with somebody."""
+
+    def busy(self, group: Group) -> list[Call]:
+        """The calls that have a slot of this waitgroup."""
+
+    def hello(self) -> messages.Hello:
+        """What the exec server is, now."""
+
+
+def position(broker: Dealer, call: Call, now: float) -> messages.Position:
     """Where a call stands in its waitgroup, and about when its turn comes."""
     group = call.group
     slots = group.ledger.processes
@@ -23,7 +47,7 @@ def position(broker: "Broker", call: Call, now: float) -> messages.Position:
     return messages.Position(call.job_id, before, group.ledger.in_use, slots, low_s, high_s)
 
 
-def overview(broker: "Broker", now: float) -> messages.Overview:
+def overview(broker: Dealer, now: float) -> messages.Overview:
     """All at a glance, the first wants in the order in which they are dealt slots."""
     rows: list[messages.JobView] = []
     groups = {}
@@ -34,8 +58,14 @@ def overview(broker: "Broker", now: float) -> messages.Overview:
             group.ledger.processes, group.ledger.in_use - offered, offered, len(group.book), group.reserve.size
         )
         rows += [_row(call, now) for call in busy]
+        times = _times(group, busy, broker.load, now) if group.book else None
+        turns: Iterator[Eta] = repeat((None, None)) if times is None else place.etas(group.ledger.processes, *times)
         waiting = islice(place.replay(group.book), messages.OVERVIEW_ROWS_MAX)
-        rows += [_row(call, now, before) for before, call in enumerate(waiting) if isinstance(call, Call)]
+        rows += [
+            _row(call, now, before, eta)
+            for (before, call), eta in zip(enumerate(waiting), turns, strict=False)
+            if isinstance(call, Call)
+        ]
     services = {}
     for service, waitgroup in broker.rules.services.items():
         known = broker.load.of(service)
@@ -71,8 +101,8 @@ def _times(
     return running, low_s / waiting, high_s / waiting
 
 
-def _row(call: Call, now: float, before: int | None = None) -> messages.JobView:
+def _row(call: Call, now: float, before: int | None = None, eta: Eta = (None, None)) -> messages.JobView:
     return messages.JobView(
         call.job_id, f"c{call.client.number}", call.service, call.state, call.priority, call.tenant, before,
-        max(0.0, now - call.since),
+        max(0.0, now - call.since), *eta,
     )  # fmt: skip

@@ -146,7 +146,7 @@ class AnsweredRun:
         return self._stdout
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        if self._output:
+        if self._output and self._call.output:
             yield self._output
         self._end()
 
@@ -154,7 +154,7 @@ class AnsweredRun:
         """The block is left: output that was not read cancels the command; one without output is over."""
         if self._over:
             return
-        if self._output:
+        if self._output and self._call.output:
             self._cancelled = True
         self._end()
 

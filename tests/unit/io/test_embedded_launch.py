@@ -14,7 +14,7 @@ import pytest
 from rota.io import embedded_launch
 from rota.io.embedded_launch import watch
 
-WAIT_S = 10.0  # only a failing test waits that long
+WAIT_S = 60.0  # only a failing test waits that long
 SCRIPT = [sys.executable, "-I", "-S", embedded_launch.__file__]
 
 

@@ -213,3 +213,70 @@ def test_on_a_terminal_no_text_of_a_job_drives_it(capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err
     assert [char for char in said if not char.isprintable() and char != "\n"] == []
     assert "ValueError: \\x1b[31mred\\x9b2J\\x202eX\nnext\\x07" in said, "a traceback keeps its lines"
+
+
+# --- what cannot be shown, and what is too much ---
+
+
+class Unsayable:
+    """Nobody gets a word out of it."""
+
+    def __str__(self) -> str:
+        raise LookupError("no name")
+
+
+def test_what_cannot_be_shown_says_so_and_the_line_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup(Settings(log_format="json"))
+    endless: list[Any] = []
+    endless.append(endless)
+    log.get_logger("rota.test").info(
+        "odd", one=Unsayable(), many={"a": [1, Unsayable()], Unsayable(): 2}, big=10**5000, none=float("nan"),
+        endless=endless, wide=1 << 70,
+    )  # fmt: skip
+    _out, err = capsys.readouterr()
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    line = json.loads(err, parse_constant=refuse)
+    assert line["one"] == "<Unsayable that cannot be shown: LookupError>"
+    assert line["many"] == "<dict that cannot be shown: LookupError>"
+    assert line["big"] == "<int that cannot be shown: ValueError>"
+    assert (line["none"], line["wide"]) == ("nan", str(1 << 70))
+    assert "…" in err or "\\u2026" in err
+
+
+def test_a_line_has_a_bounded_length(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup(Settings(log_format="json"))
+    try:
+        raise ValueError("begin " + "word " * 1_000_000 + "end")
+    except ValueError as error:
+        log.get_logger("rota.test").warning(
+            "failed", error=error, exc_info=error, many=["x" * 1000] * 100_000,
+            deep={"a": [list(range(10_000))] * 1000},
+        )  # fmt: skip
+    (line,) = lines(capsys)
+    assert line["error"].startswith("begin word") and line["error"].endswith("word end")
+    assert "… of 5,000,009 characters …" in line["error"]
+    assert line["exception"].startswith("Traceback") and line["exception"].endswith("word end")
+    assert len(json.dumps(line)) < 6 * log.CHARS_MAX
+
+
+def test_no_half_of_a_secret_stays_where_a_long_text_is_cut() -> None:
+    for length in range(log.CHARS_MAX // 2 - 40, log.CHARS_MAX // 2 + 5):
+        for far in (length, log.CHARS_MAX // 2 + length):
+            secret = "postgresql://app:hunter2@db/shop?key=hunter2"
+            text = "x" * (far - 1) + " " + secret + " " + "y" * log.CHARS_MAX * 2
+            for said in (log.redact_whole(text), log.redact_whole(text[::-1].replace(secret[::-1], secret))):
+                assert "hunter" not in said
+
+
+def test_a_processor_of_the_programs_own_that_fails_is_no_fault_of_whoever_logs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise KeyError("request_id")
+
+    structlog.configure(processors=[fail])
+    log.get_logger("rota.test").warning("lease ran out", job_id="1")
+    assert capsys.readouterr().err == "lease ran out (its line could not be made: KeyError)\n"

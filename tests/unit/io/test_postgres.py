@@ -1,5 +1,7 @@
 """The way to the database, without one: what is shown of an address, which schemas there may be, what errors mean."""
 
+import errno
+import importlib.resources
 from typing import Any
 
 import asyncpg
@@ -70,8 +72,21 @@ def test_the_schema_is_filled_in_as_psql_would() -> None:
 def test_a_statement_is_read_from_its_file() -> None:
     text = postgres.statement("rota.queue.io.sql", "wake.sql", "jobs")
     assert '"jobs".' in text and ':"schema"' not in text
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(KeyError):
         postgres.statement("rota.queue.io.sql", "nothing.sql", "jobs")
+
+
+def test_a_program_has_all_statements_once_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have no files left to open when it needs another, or they are those of another version by then."""
+    names = [file.name for file in importlib.resources.files("rota.queue.io.sql").iterdir()]
+    postgres.statement("rota.queue.io.sql", "wake.sql", "early")
+
+    def gone(_package: str) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(importlib.resources, "files", gone)
+    read = [postgres.statement("rota.queue.io.sql", name, "late") for name in names if name.endswith(".sql")]
+    assert len(read) > 50 and all(read)
 
 
 # --- what errors mean ---

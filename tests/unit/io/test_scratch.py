@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,63 @@ async def test_a_folder_that_nothing_was_done_to_is_not_listed_once_its_change_t
     (Path(folder) / "stays").touch()
     scratch.give_back(folder)
     assert scratch.take() != folder
+    await scratch.close()
+
+
+async def test_a_folder_that_somebody_has_removed_is_made_anew(tmp_path: Path) -> None:
+    """What cleans up temp folders removes those in which nothing was done for days."""
+    scratch = Scratch(tmp_path / "scratch")
+    spare, held = scratch.take(), scratch.take()
+    scratch.give_back(spare)
+    os.rmdir(spare)
+    assert scratch.take() not in (spare, held), "it was only removed by itself"
+    first = scratch.open()
+    shutil.rmtree(tmp_path / "scratch")
+    scratch.give_back(held)
+    again = scratch.take()
+    assert os.listdir(again) == []
+    assert scratch.open() != first
+    await scratch.close()
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+async def test_a_process_that_begins_at_the_same_time_is_not_taken_for_a_dead_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of one is removed by the other between its making and its lock."""
+    lock, others = fcntl.flock, [Scratch(tmp_path)]
+
+    def late(descriptor: int, how: int) -> None:
+        if how == fcntl.LOCK_EX and others:
+            others.pop().open()
+        lock(descriptor, how)
+
+    monkeypatch.setattr("rota.io.scratch.fcntl.flock", late)
+    other, scratch = others[0], Scratch(tmp_path)
+    folder = Path(scratch.take())
+    assert folder.is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([other.open().name, folder.parent.name])
+    await scratch.close()
+    await other.close()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+async def test_a_temp_folder_to_which_others_write_is_refused(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.io.scratch.tempfile.gettempdir", lambda: str(tmp_path))
+    named = tmp_path / f"rota-scratch-{os.getuid()}"
+    named.mkdir()
+    named.chmod(mode)
+    with pytest.raises(OSError, match="others may write to it"):
+        Scratch(None).open()
+    named.rmdir()
+    named.symlink_to(tmp_path)
+    with pytest.raises(OSError, match="others may write to it"):
+        Scratch(None).take()
+    named.unlink()
+    scratch = Scratch(None)
+    assert scratch.open().parent == named
     await scratch.close()
 
 

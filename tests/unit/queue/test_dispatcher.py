@@ -56,6 +56,7 @@ from rota.queue.job import (
 )
 from rota.queue.kind import Kind
 from rota.queue.pause import Paused
+from rota.queue.payload import TEXT_BYTES_MAX
 from rota.queue.retry import Exponential, Fixed
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -333,6 +334,27 @@ def test_an_error_in_one_line() -> None:
     assert describe_error(_raised(KeyError("a"))).startswith(f"KeyError: 'a' ({here}")
     assert describe_error(_raised(RuntimeError())).startswith(f"RuntimeError ({here}")
     assert describe_error(_raised(ValueError(" two\n  lines\t"))).startswith(f"ValueError: two lines ({here}")
+
+
+class _Leaves(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class _Hidden(Exception):
+    @property
+    def __traceback__(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_whatever_an_error_does_it_is_described() -> None:
+    assert describe_error(_Leaves()) == "_Leaves: its message cannot be read, because that raises SystemExit"
+    assert describe_error(_Hidden("h")) == "_Hidden: h"
+
+
+def test_a_long_message_is_cut() -> None:
+    said = describe_error(ValueError("frame\n" * 2_000_000))
+    assert said.startswith("ValueError: frame frame") and len(said.encode()) <= TEXT_BYTES_MAX
 
 
 def test_an_error_that_was_never_raised_has_no_place() -> None:

@@ -319,8 +319,12 @@ def test_every_worker_has_claimed_its_share() -> None:
     line = explained(takers=full, ahead=4, ended=10, ended_s=100.0, place=Place(9, 0, None, None, 4)).line
     assert line is not None and line.endswith(
         "In the line for slots of exec servers: 9 calls get one before it (4 of them by jobs that no worker has "
-        "claimed yet)."
+        "claimed yet); when its turn comes is not known yet."
     )
+    told = explained(takers=full, place=Place(0, 0, 5.0, 30.0))
+    assert told.line is not None and told.line.endswith("it is the next; its turn comes in 5 to 30 s.")
+    assert told.starts_in_s == (5.0, 30.0)
+    assert explained(takers=full, ahead=4, ended=10, ended_s=100.0, place=Place(9, 0, 1.0, 2.0)).starts_in_s == (30, 50)
 
 
 def test_the_slots_for_the_cpu_are_taken_and_by_whom() -> None:
@@ -349,8 +353,8 @@ def test_a_running_job_says_what_its_calls_wait_for() -> None:
     details = gate(running(), holder_seen_s=3.0, calls=calls).details
     assert details[-4:] == [
         "It waits for a slot for cut since 12 s: 7 calls get one before it (3 of them by jobs that no worker has "
-        "claimed yet); its turn comes in about 2 to 4 min.",
-        "It waits for a slot for mix since 3 s: it is the next.",
+        "claimed yet); its turn comes in 2 to 4 min.",
+        "It waits for a slot for mix since 3 s: it is the next; when its turn comes is not known yet.",
         "It waits for a slot for ocr since 3 s.",
         "Its command say runs; it was asked for 60 s ago.",
     ]

@@ -39,6 +39,7 @@ def test_a_healthy_database_says_so_of_each_thing() -> None:
     [
         ({"version_num": 130_009, "version": "13.9"}, "database", "problem", "13.9 is too old", "14 or later"),
         ({"in_recovery": True}, "database", "problem", "is a standby", "name the primary"),
+        ({"read_only_by": "user"}, "database", "problem", "takes no writes", "ALTER ROLE"),
         ({"fsync": "off"}, "database", "problem", "fsync is off", "fsync = on"),
         ({"synchronous_commit": "off"}, "database", "warning", "loses jobs", "synchronous_commit = on"),
         ({"autovacuum": "off"}, "database", "problem", "autovacuum is off", "autovacuum = on"),

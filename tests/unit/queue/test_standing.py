@@ -46,6 +46,8 @@ def test_time_that_goes_by_is_no_news_and_a_step_forward_is() -> None:
     assert news(later(replace(WAITS, place=Place(1, 1, 30.0, 60.0)))) != news(ONE)
     assert news(replace(ONE, exec=replace(STANDING, connected=0))) != news(ONE)
     assert news(ServerFacts(cpus=3)) == news(ServerFacts())
+    known = replace(ONE, exec=replace(STANDING, times={"cut": (1.0, 2.0)}))
+    assert news(known) == news(replace(known, exec=replace(STANDING, times={"cut": (1.0, 9.0)}))) != news(ONE)
 
 
 def test_kinds_share_what_their_services_draw_from() -> None:
@@ -65,9 +67,35 @@ def test_a_call_stands_behind_what_nobody_has_claimed() -> None:
 
 
 def test_a_job_that_nobody_has_claimed_stands_behind_the_calls_that_wait_and_are_not_less_urgent() -> None:
-    assert place_of_queued("film", 0, [ONE, OTHER], unclaimed=4) == Place(1 + 4 + 2 + 4, unclaimed=4)
-    assert place_of_queued("film", 1, [ONE, OTHER], unclaimed=0) == Place(1)
-    assert place_of_queued("film", 6, [ONE, OTHER], unclaimed=0) == Place(0)
+    before = {"film": 3, "clip": 1}
+    assert place_of_queued("film", 0, [ONE, OTHER], unclaimed=before) == Place(1 + 4 + 2 + 4, unclaimed=4)
+    assert place_of_queued("film", 1, [ONE, OTHER], unclaimed={}) == Place(1)
+    assert place_of_queued("film", 6, [ONE, OTHER], unclaimed={}) == Place(0)
+
+
+def timed(slots: int = 2, **times: tuple[float, float]) -> ServerFacts:
+    """ONE, where a film has so many slots, and these run times are known."""
+    kinds = {name: replace(share, slots=slots) for name, share in STANDING.kinds.items()}
+    return replace(ONE, exec=replace(STANDING, kinds=kinds, times=times))
+
+
+def test_its_turn_comes_when_all_before_it_have_had_a_slot_for_as_long_as_their_services_take() -> None:
+    one = timed(cut=(10.0, 20.0), mix=(1.0, 3.0))
+    # Parked: one cut and four of mix. In the database: three films, which cut, and a clip, which mixes.
+    found = place_of_queued("film", 0, [one], unclaimed={"film": 3, "clip": 1})
+    assert (found.ahead, found.eta_low_s, found.eta_high_s) == (9, (4 * 10 + 5 * 1) / 2, (4 * 20 + 5 * 3) / 2 + 20)
+    first = place_of_queued("film", 6, [one], unclaimed={})
+    assert (first.ahead, first.eta_low_s, first.eta_high_s) == (0, 0, 20), "the one that runs may have just begun"
+    wider = place_of_queued("film", 6, [one, timed(cut=(5.0, 60.0))], unclaimed={"film": 2})
+    assert (wider.eta_low_s, wider.eta_high_s) == (5, 120), "as wide as what any worker saw"
+
+
+def test_no_time_is_told_where_one_is_not_known() -> None:
+    for one in (timed(cut=(10.0, 20.0)), timed(slots=0, cut=(10.0, 20.0), mix=(1.0, 3.0))):
+        found = place_of_queued("film", 0, [one], unclaimed={"clip": 1})
+        assert (found.ahead, found.eta_low_s, found.eta_high_s) == (6, None, None)
+    runs = place_of_queued("film", 9, [timed(mix=(1.0, 3.0))], unclaimed={"clip": 1})
+    assert runs.eta_low_s is None, "how long the one takes that runs is not known"
 
 
 def test_jobs_that_need_the_services_of_a_waitgroup_and_nobody_has_claimed() -> None:

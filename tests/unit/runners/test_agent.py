@@ -331,6 +331,18 @@ def test_how_soon_it_dials_again_depends_on_why_it_was_closed(code: int, waits: 
         assert of(events.Dial, bench.wait(waits[1])) == [events.Dial(bench.link)]
 
 
+def test_a_session_is_not_given_up_for_a_connection_that_was_replaced() -> None:
+    """What replaced it may be an older one of its own, of which a gateway heard late."""
+    for seed in range(20):
+        bench = at_work()
+        bench.core._line.random.seed(seed)
+        bench(events.Dropped(bench.link, 4409, "superseded"))
+        at, (held,) = bench.core.next_at(), bench.core.held.values()
+        assert at is not None
+        assert of(events.Dial, bench.wait(at - bench.now)) == [events.Dial(2)]
+        assert held.deadline >= bench.now + 15
+
+
 def test_a_gateway_that_says_nothing_is_given_up_sooner_while_a_lease_runs_out() -> None:
     bench = connected()
     bench(events.Dropped(bench.link, 1006, ""))

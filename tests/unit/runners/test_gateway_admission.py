@@ -14,6 +14,7 @@ from tests.unit.runners.gateway_desk import (
     DESKTOP,
     JOB,
     OTHER,
+    POOL,
     SESSION,
     Desk,
     closes,
@@ -51,7 +52,7 @@ def test_a_refusal_is_told_with_its_reason_and_wait() -> None:
     said = desk(events.Refused(1, 4401, "the runner's clock is 300 s ahead", retry_after_s=6.4, tells_time=True))
     assert closes(said) == [4401]
     (bye,) = messages_of(said)
-    assert (bye.retry_after_sec, bye.server_time) == (6, "2027-01-15T08:00:00.000Z")
+    assert (bye.retry_after_sec, bye.server_time) == (7, "2027-01-15T08:00:00.000Z")
 
 
 def test_the_newest_connection_wins() -> None:
@@ -60,6 +61,27 @@ def test_the_newest_connection_wins() -> None:
     said = desk.connect(2)
     assert [(c.connection, int(c.code)) for c in of(events.Close, said)] == [(1, 4409)]
     assert [c.connection for c in of(events.Send, said)] == [2]
+
+
+def test_only_a_newer_connection_elsewhere_replaces_the_one_here() -> None:
+    desk = Desk()
+    desk.hello(1)
+    desk(events.Verified(1, POOL, order=8))
+    assert desk(events.Elsewhere("worker-2", 9)) == []
+    # The word of an older hello is late: the replica that took it has to hear of this one.
+    assert desk(events.Elsewhere("worker-1", 7)) == [events.Announce("worker-1", 8)]
+    assert desk(events.Listening()) == [events.Announce("worker-1", 8)]
+    assert closes(desk(events.Elsewhere("worker-1", 9))) == [4409]
+    assert desk(events.Listening()) == []
+
+
+@pytest.mark.parametrize(("order", "closed"), [(7, [4409]), (9, [])])
+def test_what_is_heard_of_elsewhere_while_a_hello_is_looked_at_counts(order: int, closed: list[int]) -> None:
+    desk = Desk()
+    desk.hello(1)
+    desk(events.Elsewhere("worker-1", 8))
+    desk(events.Elsewhere("worker-1", 6))
+    assert closes(desk(events.Verified(1, POOL, order=order))) == closed
 
 
 def test_who_comes_too_fast_is_told_when_to_come_again_before_it_is_looked_at() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.runners.ramp import RETRY_MAX_S, RETRY_MIN_S, Ramp
+from rota.runners.ramp import RETRY_MAX_S, RETRY_MIN_S, Ramp, told_s
 
 
 def test_a_seconds_worth_comes_in_at_once_and_then_as_many_a_second() -> None:
@@ -37,3 +37,8 @@ def test_less_than_one_a_second() -> None:
     ramp = Ramp(0.5)
     assert ramp.admit(0.0) is not None  # nothing is saved up yet
     assert ramp.admit(10.0) is None
+
+
+@pytest.mark.parametrize(("wait_s", "told"), [(0.2, 1), (1.0, 1), (1.01, 2), (6.4, 7), (60.0, 60)])
+def test_no_shorter_wait_is_told(wait_s: float, told: int) -> None:
+    assert told_s(wait_s) == told

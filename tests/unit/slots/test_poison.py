@@ -37,6 +37,16 @@ def test_crashes_long_ago_do_not_add_up() -> None:
     assert guard.suspects()[ONE].crashes == 1
 
 
+def test_a_clock_that_was_a_year_ahead_refuses_nothing_for_a_year() -> None:
+    guard = PoisonGuard()
+    for crash in range(CRASHES_MAX):
+        guard.crashed([ONE], 3e7 + crash)
+    assert guard.refuses(ONE, 3e7) is not None
+    assert guard.refuses(ONE, 0.0) is None
+    guard.crashed([ONE], 0.0)
+    assert guard.suspects()[ONE].crashes == 1
+
+
 def test_what_is_forgotten_takes_no_room() -> None:
     guard = PoisonGuard()
     guard.crashed([f"{n:032}" for n in range(2000)], 0.0)

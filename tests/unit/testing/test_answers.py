@@ -53,6 +53,15 @@ async def test_what_a_command_would_have_read_is_kept(
     )
 
 
+async def test_an_output_that_nobody_wants_is_not_there(app: rota.App, answers: Answers) -> None:
+    answers.answer("store", output=b"stored")
+    completed = await app.run("store", output=False)
+    assert (completed.output, completed.receipt.bytes_out) == (b"", 6)
+    async with app.exec("store", output=False) as run:
+        pass
+    assert run.receipt.ok
+
+
 async def test_a_file_by_its_path_is_read(app: rota.App, answers: Answers, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"from a file")
     answers.answer("store")

@@ -2,7 +2,8 @@
 
 It speaks to its worker over a socket, imports handlers by name, and ends when the worker does. It decides nothing: the
 worker does, and kills it when it must. One thing it sees to alone, because its worker may stand still (SIGSTOP, a
-machine that swaps): when the job's lease is over it kills itself with all that it started (I2).
+machine that swaps): when the job's lease is over it kills itself with all that it started (I2). Where the handler keeps
+it from doing so, the system does, by a timer.
 """
 
 import ctypes
@@ -15,7 +16,6 @@ import sys
 import threading
 import traceback
 from contextvars import copy_context
-from functools import cache
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -23,12 +23,15 @@ from msgspec import structs
 from rota.commands import Call, Commands, Completed
 from rota.errors import ExecRefused, LeaseLost, NotNow, PayloadError, SettingsError
 from rota.ids import BatchId
-from rota.io import log, tracing
+from rota.io import forks, log, tracing
 from rota.io.clock import lease_clock
+from rota.io.death_timer import DeathTimer
 from rota.io.kill import kill_own_tree
 from rota.queue import dispatcher
 from rota.queue.child_calls import Answered, Asks, asks, completed
 from rota.queue.child_messages import (
+    MOVES_S,
+    START_S_MAX,
     Begin,
     Closing,
     Ended,
@@ -55,7 +58,10 @@ from rota.sessions import Sessions
 PR_SET_PDEATHSIG = 1
 READ_BYTES = 1 << 20
 GUARD_STEP_S = 0.25
+TREE_S = 0.1
+"""How long before the end of a lease a child begins to kill what it has started, and then itself."""
 T = TypeVar("T")
+_handlers: dict[tuple[Target, str], Handler] = {}
 
 
 class Host:
@@ -196,8 +202,7 @@ def main(fd: int, parent: int) -> None:
         if os.getppid() != parent:
             return
     # The worker alone decides when this process stops, whoever signals its group.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    forks.take_no_notice()
     wire = socket.socket(fileno=fd)
     stopping, orders, guard = threading.Event(), _Orders(), _Guard()
     host = Host(wire, stopping, guard)
@@ -240,11 +245,13 @@ class _Guard:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._deadline: float | None = None
+        self._timer = DeathTimer()
 
     def set(self, deadline: float | None) -> None:
         """A job begins, or ends (None)."""
         with self._condition:
             self._deadline = deadline
+            self._timer.set(deadline)
             self._condition.notify()
 
     def move(self, deadline: float) -> None:
@@ -252,6 +259,7 @@ class _Guard:
         with self._condition:
             if self._deadline is not None:
                 self._deadline = deadline
+                self._timer.set(deadline)
 
     def look(self) -> None:
         """Ends this process if the lease of the job that runs is over."""
@@ -264,7 +272,7 @@ class _Guard:
             while True:
                 self._condition.wait_for(lambda: self._deadline is not None)
                 while self._deadline is not None:
-                    left = self._deadline - lease_clock()
+                    left = self._deadline - TREE_S - lease_clock()
                     if left <= 0:
                         kill_own_tree()
                     # In short steps: a wait does not count while the machine sleeps, and the lease does.
@@ -299,7 +307,7 @@ def _read(wire: socket.socket, stopping: threading.Event, host: Host, orders: _O
 
 def _run(order: Run, host: Host) -> Ended:
     try:
-        handler = _handler(order.target, order.kind)
+        handler = _loaded(order, host)
     except BaseException as error:
         return _failed(error, f"The handler of kind {order.kind!r} cannot be loaded in a child process: ")
     try:
@@ -328,10 +336,36 @@ def _run(order: Run, host: Host) -> Ended:
 
 
 def _failed(error: BaseException, head: str = "") -> Ended:
-    return Ended(error=head + dispatcher.describe_error(error), traceback="".join(traceback.format_exception(error)))
+    return Ended(error=head + dispatcher.describe_error(error), traceback=_traceback(error))
 
 
-@cache
+def _traceback(error: BaseException) -> str:
+    try:
+        return log.redact_whole("".join(traceback.format_exception(error)))
+    except BaseException as unsayable:
+        return f"It cannot be read, because that raises {type(unsayable).__name__}"
+
+
+def _loaded(order: Run, host: Host) -> Handler:
+    """The handler; while its program is loaded, which may take long, the job counts as one that moves."""
+    key = order.target, order.kind
+    if key not in _handlers:
+        there = threading.Event()
+        threading.Thread(target=_move_until, args=(there, host), name="rota-loading", daemon=True).start()
+        try:
+            _handlers[key] = _handler(*key)
+        finally:
+            there.set()
+    return _handlers[key]
+
+
+def _move_until(there: threading.Event, host: Host) -> None:
+    for _ in range(round(START_S_MAX / MOVES_S)):
+        host.progressed(None)
+        if there.wait(MOVES_S):
+            return
+
+
 def _handler(target: Target, kind: str) -> Handler:
     if target.main_path is not None:
         # As multiprocessing does it: the main file under another name, so that its `if __name__` part does not run.

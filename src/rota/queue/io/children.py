@@ -10,15 +10,13 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from rota.io.kill import kill_tree
 from rota.io.log import get_logger, log_settings
-from rota.queue.child_messages import Begin, Frames, Message, Ready, Stop, frame
+from rota.queue.child_messages import MOVES_S, START_S_MAX, Begin, Frames, Message, Ready, Stop, frame
 
-START_S_MAX: Final = 30.0
-"""How long a child may take to be ready; one that hangs while it starts is killed."""
 READ_BYTES: Final = 1 << 20
 
 log = get_logger("rota.worker")
@@ -133,8 +131,11 @@ class Children:
         self._idle: list[Child] = []
         self._all: set[Child] = set()
 
-    async def take(self) -> Child:
+    async def take(self, *, starting: Callable[[], None]) -> Child:
         """A child that is ready for a job.
+
+        Args:
+            starting: called again and again while a new one starts: its job cannot move meanwhile.
 
         Raises: ChildDied if none can be started.
         """
@@ -143,7 +144,7 @@ class Children:
             if child.alive:
                 return child
             await self._discard(child)
-        return await self._start()
+        return await self._start(starting)
 
     async def give_back(self, child: Child) -> None:
         """Returns a child whose job has ended; one that died or was killed is replaced when it is needed."""
@@ -162,7 +163,7 @@ class Children:
         self._all.discard(child)
         await child.close()
 
-    async def _start(self) -> Child:
+    async def _start(self, starting: Callable[[], None]) -> Child:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
@@ -173,6 +174,7 @@ class Children:
             )  # fmt: skip
         child = Child(process, ours)
         self._all.add(child)
+        telling = asyncio.create_task(_tell(starting))
         try:
             child.say(_begin())
             async with asyncio.timeout(START_S_MAX):
@@ -184,7 +186,16 @@ class Children:
         except BaseException:
             await self._discard(child)
             raise
+        finally:
+            telling.cancel()
+        starting()
         return child
+
+
+async def _tell(starting: Callable[[], None]) -> None:
+    while True:
+        starting()
+        await asyncio.sleep(MOVES_S)
 
 
 def kill_all(children: Iterable[Child]) -> None:

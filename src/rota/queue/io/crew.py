@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from math import inf
 from random import Random
 from typing import Final
 
@@ -118,6 +119,7 @@ class Crew:
     def start(self, claimed: Iterable[ClaimedJob], *, sent_at: float) -> None:
         """Runs claimed jobs, in their order. `sent_at`: the clock before the claim was sent."""
         book, handlers, running, line = self._leases.book, self._handlers, self._running, self._line
+        shortest_s = inf
         with self._leases.lock:
             for job in claimed:
                 handler = handlers[job.kind]
@@ -125,6 +127,8 @@ class Crew:
                 held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
                 running[job.lease.job_id] = started = Running(job, handler, held, self._surroundings)
                 line.append(started)
+                shortest_s = min(shortest_s, kind.lease_s)
+            self._leases.granted(lease_s=shortest_s, sent_at=sent_at)
         self._idle.clear()
         self._add_task()
 
@@ -432,7 +436,7 @@ class Crew:
                 loss=running.loss,
                 cancel_asked=running.cancel_asked,
                 given_back=running.given_back,
-                over=lease_clock() >= running.held.deadline,
+                over=lease_clock() >= running.held.deadline - running.held.rest_s,
                 started=running.started,
                 killed=running.killed,
             ),

@@ -1,6 +1,7 @@
 """The heart of a worker: a thread of its own that renews leases and sees that no job outlives its lease.
 
-It shares nothing with the handlers but a lock, so neither a blocked event loop nor a busy thread can starve it (I4).
+It shares nothing with the handlers but a lock and the interpreter, so neither a blocked event loop nor a busy thread
+can starve it (I4). Where one holds the interpreter itself, the warden, a process of its own, ends this one (`warden`).
 Whom it cannot stop in any other way it stops by ending the process (I2): first no job of the process takes another
 step, then it gives back what else the process runs, to be taken up a moment after the process is gone. It also asks
 which jobs somebody cancelled where the event loop, which usually does, has not asked for long.
@@ -9,6 +10,7 @@ The rules are those of `rota.lease.LeaseBook`; this file only watches the clock,
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 import threading
@@ -25,6 +27,7 @@ from rota.io.postgres import Database, Target
 from rota.lease import Lease, Loss, Renewal
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.store import Store
+from rota.queue.io.warden import Warden
 from rota.queue.job import Finish, Release, State
 
 FENCE_EXIT: Final = 70
@@ -39,8 +42,12 @@ TAKEN_GRACE_S: Final = 3.0
 """How long a job may take to stop whose lease is another's already."""
 TAKEN_LEFT_S: Final = 1.0
 """What counts as left of such a lease, for the sake of the other jobs."""
+LAST_LEFT_S: Final = 0.5
+"""And what counts as left of one that was over when its process went on."""
 ASK_EVERY_S: Final = 1.0
 """How often it asks for cancelled jobs in place of an event loop that does not."""
+STOP_MAX_S: Final = 10.0
+STOP_LOOK_S: Final = 0.01
 LOOK_MAX_S: Final = 0.5
 LOOK_MIN_S: Final = 0.01
 
@@ -99,6 +106,7 @@ class Heart:
         self._wrote_last = wrote_last
         self._random = random
         self._thread: threading.Thread | None = None
+        self._warden = Warden()
         self._ending = threading.Event()
         self._renewing: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -108,17 +116,22 @@ class Heart:
         self._failures = 0
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Starts the warden and the thread."""
         if self._thread is None:
+            self._warden.start()
+            self._leases.warned = self._warden.tell
             self._thread = threading.Thread(target=self._run, name="rota-heart", daemon=True)
             self._thread.start()
 
-    def stop_beating(self) -> None:
-        """Ends the thread; safe before start and twice."""
+    async def stop_beating(self) -> None:
+        """Ends the thread and the warden; safe before start and twice."""
         self._ending.set()
-        if self._thread is not None:
-            self._thread.join(timeout=10)
-            self._thread = None
+        thread, self._thread = self._thread, None
+        # Not in a thread that waits for this one: handlers may keep all of those that an event loop has.
+        gives_up_at = lease_clock() + STOP_MAX_S
+        while thread is not None and thread.is_alive() and lease_clock() < gives_up_at:  # noqa: ASYNC110 - a thread
+            await asyncio.sleep(STOP_LOOK_S)
+        self._warden.close()
 
     def _run(self) -> None:
         try:
@@ -139,6 +152,9 @@ class Heart:
                     overdue = self._leases.book.overdue(now=now)
                     ending = self._leases.book.ending(now=now) if overdue else []
                     due = self._leases.book.due(now=now) if self._renewing is None else []
+                    self._leases.looked()
+                if self._warden.gone:
+                    self._start_warden()
                 if due:
                     self._renewing = asyncio.create_task(self._renew(store, due))
                 if self._asking is None and now - self._asked_at >= ASK_EVERY_S and self._loop_late():
@@ -157,6 +173,11 @@ class Heart:
                 if task is not None:
                     task.cancel()
             await database.stop()
+
+    def _start_warden(self) -> None:
+        self._warden.start()
+        with self._leases.lock:
+            self._leases.tell(self._leases.look_by)
 
     async def _end_if_taken(self, store: Store, now: float) -> None:
         for lease in [lease for lease, since in self._taken.items() if now - since >= TAKEN_GRACE_S]:
@@ -219,6 +240,8 @@ class Heart:
             now, known = lease_clock(), [held.job_id for held in self._leases.book]
             ends_at = self._leases.book.deadline(lease) or now + TAKEN_LEFT_S
         last = self._last(lease)
+        # No lease counts any more, but the moment by which none of their jobs may run here.
+        self._leases.gone_by(ends_at if ends_at > now else now + LAST_LEFT_S)
         left = ends_at - lease_clock()
         log.critical(
             "a job could not be stopped before its lease ends; this process ends",
@@ -235,6 +258,7 @@ class Heart:
             # The leases run out by themselves; what may not happen is that this process lives on.
             log.error("jobs could not be given back before the end", error=str(error) or "no time was left")
         finally:
-            sys.stderr.flush()
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                sys.stderr.flush()
             last.killing.join(max(0.0, ends_at - lease_clock()))
             os._exit(FENCE_EXIT)

@@ -1,8 +1,9 @@
 """The lease book of a worker, shared by its event loop and its heart: the book is pure, the lock is here."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from rota.ids import JobId
@@ -18,6 +19,34 @@ class GuardedBook:
     lock: threading.Lock = field(default_factory=threading.Lock)
     stepping: Lease | None = None
     """The job whose coroutine the event loop steps at this moment."""
+    warned: Callable[[float], None] = lambda _look_by: None
+    """Told by when somebody has to look at the book again, or the process has to end; the warden."""
+    look_by: float = inf
+    """What it was told last."""
+
+    def granted(self, *, lease_s: float, sent_at: float) -> None:
+        """Notes that leases were granted, the shortest of them of this length, before any of their jobs begins: one
+        that holds the interpreter lets nobody look. Call it with the lock held."""
+        look_by = self.book.first_look_by(lease_s=lease_s, sent_at=sent_at)
+        if look_by < self.look_by:
+            self.tell(look_by)
+
+    def looked(self) -> None:
+        """Notes that somebody has looked at the book. Call it with the lock held."""
+        look_by = self.book.look_by(now=lease_clock())
+        if look_by != self.look_by:
+            self.tell(look_by)
+
+    def gone_by(self, at: float) -> None:
+        """Notes that this process gives back jobs that go on in it, and has to be gone at this time."""
+        with self.lock:
+            self.book.gone_by = at
+            self.looked()
+
+    def tell(self, look_by: float) -> None:
+        """Tells the warden. Call it with the lock held."""
+        self.look_by = look_by
+        self.warned(look_by)
 
     def progressed(self, lease: Lease, progress: Any | None) -> bool:
         """See LeaseBook.progressed."""

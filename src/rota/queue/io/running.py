@@ -323,7 +323,7 @@ async def run_in_child(running: Running, children: Children) -> Ended:
 
     Raises: ChildDied.
     """
-    child = await children.take()
+    child = await children.take(starting=lambda: _ignore(running.progressed(None)))
     running.child = child
     telling: asyncio.Task[None] | None = None
     try:
@@ -341,7 +341,7 @@ async def run_in_child(running: Running, children: Children) -> Ended:
                 running.heard_from(child, message)
     except ChildDied:
         # If nobody killed it, and its lease is over, it has kept that lease itself.
-        running.held.guarded = not running.killed and lease_clock() >= running.held.deadline
+        running.held.guarded = not running.killed and lease_clock() >= running.held.deadline - running.held.rest_s
         running.killed = running.killed or running.held.guarded
         raise
     except asyncio.CancelledError:
@@ -417,6 +417,6 @@ def _stepped(
             step = coroutine.send
         except BaseException as thrown:
             step, value = coroutine.throw, thrown
-        if lease_clock() >= held.deadline:
+        if lease_clock() >= held.deadline - held.rest_s:
             held.guarded = True
             step, value, told = coroutine.throw, Stopped(), True

@@ -327,9 +327,9 @@ class Store(Ends):
         rows = await self._fetch("show.sql", lowest, highest or lowest, limit)
         return [row_of(row) for row in rows]
 
-    async def unclaimed(self, job_id: JobId, *, kinds: Sequence[str], now: datetime | None = None) -> int:
-        """How many due jobs of these kinds that no worker has claimed go before this one: those that are more urgent
-        and, if it is queued too, those that are as urgent and were due earlier; at most UNCLAIMED_MAX are counted."""
+    async def unclaimed(self, job_id: JobId, *, kinds: Sequence[str], now: datetime | None = None) -> dict[str, int]:
+        """How many due jobs of each of these kinds that no worker has claimed go before this one: those that are more
+        urgent and, if it is queued too, those that are as urgent and were due earlier; at most UNCLAIMED_MAX are
+        counted, and kinds without any are left out."""
         rows = await self._fetch("unclaimed.sql", job_id, list(kinds), UNCLAIMED_MAX, now)
-        count: int = rows[0]["unclaimed"]
-        return count
+        return {row["kind"]: row["unclaimed"] for row in rows}

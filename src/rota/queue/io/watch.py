@@ -126,10 +126,10 @@ class Watch:
         kinds = sharing(job.kind, [row.facts for row in live])
         if job.state not in (State.QUEUED, State.LEASED):
             return None, []
-        unclaimed = await store.unclaimed(job.id, kinds=kinds, now=now) if kinds else 0
+        unclaimed = await store.unclaimed(job.id, kinds=kinds, now=now) if kinds else {}
         if job.state is State.LEASED:
             facts = next((row.facts for row in live if row.holder == job.leased_by), None)
-            return None, calls_of(str(job.id), facts, unclaimed=unclaimed)
+            return None, calls_of(str(job.id), facts, unclaimed=sum(unclaimed.values()))
         if not kinds or job.run_after > job.now:
             return None, []
         return place_of_queued(job.kind, job.priority, [row.facts for row in live], unclaimed=unclaimed), []

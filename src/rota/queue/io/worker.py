@@ -78,6 +78,8 @@ CLAIM_PATIENCE_S: Final = 5.0
 CANCEL_PATIENCE_S: Final = 5.0
 """How long a stopping worker waits for coroutines that it has cancelled."""
 FLUSH_S: Final = 10.0
+GONE_S: Final = 0.2
+"""How long the process may take beyond that to end itself; one that cannot is ended by its warden."""
 UNKNOWN: Final = ("", None)
 
 log = get_logger("rota.worker")
@@ -251,7 +253,7 @@ class Worker:
             for task in [*loops, completing]:
                 task.cancel()
             await asyncio.gather(*loops, completing, return_exceptions=True)
-            await asyncio.to_thread(heart.stop_beating)
+            await heart.stop_beating()
             with contextlib.suppress(RotaError, TimeoutError):
                 async with asyncio.timeout(2):
                     await self._lines.write()
@@ -418,7 +420,7 @@ class Worker:
         if not kinds or call.name is None:
             return 0
         try:
-            return await self._store.unclaimed(JobId(UUID(call.name)), kinds=kinds)
+            return sum((await self._store.unclaimed(JobId(UUID(call.name)), kinds=kinds)).values())
         except (RotaError, OSError):
             # The place in the want-books alone is better than none.
             return 0
@@ -609,6 +611,7 @@ class Worker:
             end = threading.Timer(FENCE_WAIT_S * LAST_WORDS, os._exit, (FENCE_EXIT,))
             end.daemon = True
             end.start()
+            self._leases.gone_by(lease_clock() + FENCE_WAIT_S * LAST_WORDS + GONE_S)
             for job in left:
                 self._completer.add(dispatcher.give_back(job, wait_s=FENCE_WAIT_S))
             await self._completer.flush(timeout_s=FENCE_WAIT_S)

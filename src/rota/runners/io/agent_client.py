@@ -98,6 +98,7 @@ class Runner:
         self._ring = ring
         self._shown = shown
         self._clock = clock
+        self._scratch = scratch
         self._workshop = Workshop(scratch, make_media=make_media, say=self.post, ring=ring)
         self._links: dict[int, GatewayLink] = {}
         self._events: deque[Event] = deque()
@@ -222,9 +223,10 @@ class Runner:
 
     async def _look_at_disk(self) -> None:
         try:
-            lacks = await asyncio.to_thread(self._room.lacks)
+            # It is made anew if somebody has removed it.
+            lacks = await asyncio.to_thread(self._room.lacks, self._scratch.open())
         except OSError as error:
-            lacks = Lack(f"the folder of sessions cannot be read: {error.strerror}", over_quota=False)
+            lacks = Lack(f"the folder of sessions cannot be used: {error.strerror}", over_quota=False)
         if lacks is not None and lacks.over_quota:
             self._workshop.break_largest(lacks.why)
         if (lacks is None) != (self._lacks is None):
@@ -234,7 +236,7 @@ class Runner:
     def _tell_room(self, lacks: Lack | None) -> None:
         event, text = ("room on disk", "there is room on the disk again")
         if lacks is not None:
-            event, text = ("no room on disk", f"no new work: {lacks.why}. Free some, and it goes on by itself.")
+            event, text = ("no room on disk", f"no new work: {lacks.why}. It goes on by itself once that has changed.")
         tell = Tell(event, text, urgent=lacks is not None)
         self._shown.saw(tell)
         self._obey(tell)

@@ -24,7 +24,7 @@ from rota.runners.io.proving import prove
 from rota.runners.io.requests import Refused, answered, body_of, to_json
 from rota.runners.messages import CloseCode, DeviceAuth
 from rota.runners.pairing import read_code
-from rota.runners.ramp import Ramp
+from rota.runners.ramp import Ramp, told_s
 
 PAIRS_PER_S: Final = 5.0
 """Attempts to pair in a second, from everybody together: people type codes."""
@@ -110,6 +110,6 @@ def raw_key(text: str) -> bytes:
 def _admit(ramp: Ramp) -> None:
     retry_after_s = ramp.admit(asyncio.get_running_loop().time())
     if retry_after_s is not None:
-        refused = Refused(429, "rate_limited", "Too many devices ask at once; try again in a minute.")
-        refused.answer.headers["retry-after"] = str(max(1, round(retry_after_s)))
+        refused = Refused(429, "rate_limited", f"Too many devices ask at once; try again in {told_s(retry_after_s)} s.")
+        refused.answer.headers["retry-after"] = str(told_s(retry_after_s))
         raise refused

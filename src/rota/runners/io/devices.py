@@ -46,18 +46,17 @@ class Devices(Statements):
     async def pair(
         self, code: pairing.Code, public_key: bytes, *, name: str | None = None, now: datetime | None = None
     ) -> Device:
-        """Registers a device's public key with a code, which is used up.
+        """Registers a device's public key with a code, which is used up. Asked again with both, gives the same.
 
         Raises: PairingError with code wrong, used, expired or locked; the text is the same for one that never was.
         """
-        device_id = str(uuid4())
         rows = await self._fetch(
-            "pair.sql", code.selector, code.hash, device_id, public_key, name, pairing.ATTEMPTS_MAX, now
+            "pair.sql", code.selector, code.hash, str(uuid4()), public_key, name, pairing.ATTEMPTS_MAX, now
         )
         word = rows[0]["verdict"] if rows else "wrong"
-        if word != "paired":
+        if word not in ("paired", "again"):
             raise PairingError(pairing.VERDICTS[word], code=word)
-        return await self.device(device_id)
+        return await self.device(rows[0]["device_id"])
 
     async def device(self, device_id: str) -> Device:
         """One device.

@@ -32,27 +32,28 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The bounds of a runner's folder.
+    """The bounds of a runner's folder of sessions.
 
     Attributes:
-        folder: of all its sessions.
         floor_bytes: with less free disk than this there is no room for more work.
         quota_bytes: what its sessions may take together.
     """
 
-    folder: Path
     floor_bytes: int
     quota_bytes: int
 
-    def lacks(self) -> Lack | None:
+    def lacks(self, folder: Path) -> Lack | None:
         """Why there is no room; None: there is. It reads the disk: call it in a thread.
+
+        Args:
+            folder: of all sessions.
 
         Raises: OSError if the folder cannot be read.
         """
-        used = used_bytes(self.folder)
+        used = used_bytes(folder)
         if used >= self.quota_bytes:
             return Lack(f"the sessions take {used // MIB:,} MiB of disk; allowed are {self.quota_bytes // MIB:,}", True)
-        free = shutil.disk_usage(self.folder).free
+        free = shutil.disk_usage(folder).free
         if free < self.floor_bytes:
             return Lack(f"only {free // MIB:,} MiB of disk are free; {self.floor_bytes // MIB:,} must stay", False)
         return None

@@ -150,8 +150,8 @@ class Engine:
             left_s = until - lease_clock()
             if left_s <= 0:
                 raise NoRunner(
-                    f"No runner took this {ask.job_type} for {ask.target} within {wait_s:g} s. See which are online "
-                    "with `rota runner list`, and raise wait_s if they are only busy.",
+                    f"No runner took this {ask.job_type} for {ask.target} within {wait_s:g} s. `rota doctor` "
+                    "says which are connected; raise wait_s if they are only busy.",
                     after_s=NO_RUNNER_WAIT_S,
                 )
             window_s = min(ASSIGN_WAIT_S, math.ceil(left_s))

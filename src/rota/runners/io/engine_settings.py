@@ -1,14 +1,13 @@
 """The engine that a program's settings describe."""
 
-import ssl
-
-from rota.errors import GatewayAbsent, SettingsError
+from rota.errors import GatewayAbsent
 from rota.objects.io.from_settings import store_of
 from rota.runners.engine_answers import ABSENT_S
 from rota.runners.io.engine import Engine, EngineOptions
 from rota.runners.io.engine_session import Means
 from rota.runners.io.gateway_client import GatewayClient
 from rota.runners.io.promoting import Promoting
+from rota.runners.io.trust import trusted_gateways
 from rota.settings import Settings
 
 
@@ -27,20 +26,11 @@ def engine_of(settings: Settings) -> Engine:
     objects = store_of(settings)
     return Engine(
         Means(
-            GatewayClient(settings.gateway_url, token=settings.gateway_token, tls=_trusting(settings.gateway_ca)),
+            GatewayClient(
+                settings.gateway_url, token=settings.gateway_token, tls=trusted_gateways(settings.gateway_ca)
+            ),
             objects,
             Promoting(objects, ffmpeg=settings.ffmpeg),
         ),
         EngineOptions(wait_s=settings.gateway_wait_s),
     )
-
-
-def _trusting(path: str | None) -> ssl.SSLContext | None:
-    if path is None:
-        return None
-    try:
-        return ssl.create_default_context(cafile=path)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(
-            f"gateway_ca = {path!r} cannot be used: {error}. Give a file of PEM certificates."
-        ) from None

@@ -99,6 +99,7 @@ class Exchange:
         self._returns = Gathered(self._lanes, self._check_held, most=BATCH_MAX, gather_s=GATHER_S)
         self._renewals = Gathered(self._lanes, self._renew, most=BATCH_MAX, gather_s=GATHER_S)
         self._sightings = Gathered(self._lanes, self._seen, most=BATCH_MAX, gather_s=GATHER_S)
+        self._announcements = Gathered(self._lanes, self._announce, most=BATCH_MAX, gather_s=GATHER_S)
         self._events: deque[events.Event] = deque()
         self._handling = False
         self._timer: asyncio.TimerHandle | None = None
@@ -117,9 +118,11 @@ class Exchange:
         """A runner said something."""
         self.happened(events.Received(connection, frame))
 
-    def garble(self, connection: int, code: str, reason: str) -> None:
-        """A runner sent a frame that is no good."""
-        self.happened(events.Garbled(connection, code, reason))
+    def garble(
+        self, connection: int, code: str, reason: str, *, of: str | None = None, job_id: str | None = None
+    ) -> None:
+        """A runner sent a frame that is no good, `of` this type."""
+        self.happened(events.Garbled(connection, code, reason, of, job_id))
 
     def heard(self, connection: int) -> None:
         """Bytes came in, though perhaps no whole frame (S47)."""
@@ -129,14 +132,6 @@ class Exchange:
         """A connection is gone; safe to repeat."""
         if self._links.pop(connection, None) is not None:
             self.happened(events.Lost(connection))
-
-    def supersede(self, runner_id: str) -> None:
-        """This runner has connected at another replica: the newest connection wins."""
-        link = self.gateway.registry.of_runner.get(runner_id)
-        socket = None if link is None else self._links.get(link.number)
-        if link is not None and socket is not None:
-            socket.close(CloseCode.SUPERSEDED, "superseded by a newer connection of the same runner")
-            self.leave(link.number)
 
     async def op(
         self, session_id: str, *, op_id: str | None, op: str, args: dict[str, Any], timeout_s: int | None
@@ -223,6 +218,8 @@ class Exchange:
                     link.close(code, reason)
             case events.Authenticate() as hello:
                 self._greetings.put(hello)
+            case events.Announce() as announce:
+                self._announcements.put(announce)
             case events.Seen() as seen:
                 self._sightings.put(seen)
             case events.CheckHeld() as check:
@@ -252,7 +249,7 @@ class Exchange:
     async def _authenticate(self, asked: list[events.Authenticate]) -> None:
         found: Sequence[events.Verified | events.Refused]
         try:
-            found = await self._hellos.check(asked)
+            found = await self._hellos.check(asked, waits=self._links.__contains__)
         except DatabaseAway:
             reason = "this gateway's database does not answer; try again"
             found = [events.Refused(one.connection, CloseCode.GOING_AWAY, reason, AWAY_RETRY_S) for one in asked]
@@ -263,6 +260,9 @@ class Exchange:
             if isinstance(event, events.Refused):
                 log.info("runner refused", connection=event.connection, code=event.code, reason=event.reason)
             self.happened(event)
+
+    async def _announce(self, known: list[events.Announce]) -> None:
+        await self.store.announce([(one.runner_id, one.order) for one in known], instance=self._instance)
 
     async def _seen(self, seen: list[events.Seen]) -> None:
         desktops: dict[str, Any] = {}
@@ -280,6 +280,8 @@ class Exchange:
         await self.devices.note(notes)
 
     async def _check_held(self, checks: list[events.CheckHeld]) -> None:
+        # What a runner held that has gone meanwhile may be at another replica already, and its ops with it.
+        checks = [check for check in checks if check.connection in self._links]
         claims = [
             (check.identity.runner_id, lease)
             for check in checks

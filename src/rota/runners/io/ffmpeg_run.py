@@ -53,8 +53,9 @@ class FfmpegTask:
         return self._whole().__await__()
 
     async def _whole(self) -> FfmpegDone:
-        async for _ in self:
-            pass
+        if self._done is None:
+            async for _ in self:
+                pass
         return self.done
 
     async def __aiter__(self) -> AsyncIterator[FfmpegProgress]:

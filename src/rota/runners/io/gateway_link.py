@@ -11,16 +11,17 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidProxy, InvalidStatus, ProxyError, WebSocketException
 from websockets.typing import Subprotocol
 
-from rota.errors import ProtocolError
+from rota.errors import ProtocolError, SettingsError
 from rota.io.log import SILENT, get_logger, redact
 from rota.runners.agent_events import Connected, DialFailed, Dropped, Heard, Received
 from rota.runners.dial import Gateway
+from rota.runners.io.trust import proxy_to, with_plain_account
 from rota.runners.messages import READ_BYTES_MAX, SUBPROTOCOL, from_gateway
 
 OPEN_TIMEOUT_S: Final = 20.0
@@ -47,7 +48,7 @@ class GatewayLink:
         number: names it in this process.
         gateway: where to.
         tls: which certificates to trust.
-        say: told what happens: `Connected` or `DialFailed` first, `DialFailed` or `Dropped` last.
+        say: told what happens: `Heard` aside, `Connected` or `DialFailed` first, `DialFailed` or `Dropped` last.
     """
 
     def __init__(self, number: int, gateway: Gateway, *, tls: ssl.SSLContext, say: Callable[[LinkEvent], None]) -> None:
@@ -86,7 +87,7 @@ class GatewayLink:
             end = await self._carry(socket)
         except InvalidStatus as error:
             end = self._refused(error)
-        except (OSError, WebSocketException, asyncio.CancelledError) as error:
+        except (OSError, WebSocketException, SettingsError, asyncio.CancelledError) as error:
             words = _words(error)
             end = DialFailed(self.number, words) if socket is None else Dropped(self.number, ABNORMAL, words)
             if socket is not None:
@@ -101,11 +102,15 @@ class GatewayLink:
                 heard()
                 super().data_received(data)
 
+        gateway = self._gateway
+        proxy = proxy_to(gateway.host, gateway.port, tls=gateway.tls)
+        more: dict[str, Any] = {"proxy_ssl": self._tls} if proxy and proxy.startswith("https:") else {}
         # No redirects are followed: what is signed is for the host that is dialled.
         return await _Straight(
-            self._gateway.connect_url, subprotocols=[Subprotocol(SUBPROTOCOL)], max_size=READ_BYTES_MAX,
-            ssl=self._tls if self._gateway.tls else None, compression=None, user_agent_header=None, logger=SILENT,
+            gateway.connect_url, subprotocols=[Subprotocol(SUBPROTOCOL)], max_size=READ_BYTES_MAX,
+            ssl=self._tls if gateway.tls else None, compression=None, user_agent_header=None, logger=SILENT,
             ping_interval=None, open_timeout=None, close_timeout=CLOSE_TIMEOUT_S, create_connection=Counted,
+            proxy=None if proxy is None else with_plain_account(proxy), **more,
         )  # fmt: skip
 
     def _heard_bytes(self) -> None:

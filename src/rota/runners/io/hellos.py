@@ -8,10 +8,9 @@ Spec: runners, "Connection handshake and authentication".
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
-
-import msgspec
 
 from rota.runners import gateway_events as events
 from rota.runners.handshake import Refusal
@@ -43,19 +42,30 @@ class Hellos:
         self._store = store
         self._instance = instance
 
-    async def check(self, asked: Sequence[events.Authenticate]) -> list[Answer]:
-        """Checks them, and tells the other replicas of those that are good.
+    async def check(self, asked: Sequence[events.Authenticate], *, waits: Callable[[int], bool]) -> list[Answer]:
+        """Checks them, and tells the other replicas of those that are good and still there.
+
+        Args:
+            asked: the hellos.
+            waits: whether a connection is still there. A runner that has gone elsewhere meanwhile, because nobody
+                answered here, must not lose its newer connection to an older one.
 
         Returns: what to make of each, in order.
         Raises: DatabaseAway.
         """
         answers = await self._identify(asked)
-        ids = [answer.identity.runner_id for answer in answers if isinstance(answer, events.Verified)]
-        if ids:
-            # Before their jobs are moved here: the replica that one left hears of both in this order.
-            words = [msgspec.json.encode([runner_id, self._instance]).decode() for runner_id in ids]
-            await self._store.tell_gateways([f"connected:{word}" for word in words])
-        return answers
+        good = [answer for answer in answers if isinstance(answer, events.Verified) and waits(answer.connection)]
+        if not good:
+            return answers
+        # Before their jobs are moved here: the replica that one left hears of both in this order.
+        orders = await self._store.announce([(one.identity.runner_id, None) for one in good], instance=self._instance)
+        order_of = {one.connection: order for one, order in zip(good, orders, strict=True)}
+        return [
+            replace(one, order=order_of[one.connection])
+            if isinstance(one, events.Verified) and one.connection in order_of
+            else one
+            for one in answers
+        ]
 
     async def _identify(self, asked: Sequence[events.Authenticate]) -> list[Answer]:
         ids = {one.hello.auth.device_id for one in asked if isinstance(one.hello.auth, DeviceAuth)}

@@ -12,7 +12,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,6 +23,8 @@ FILE_NAME: Final = "device.json"
 NEXT_NAME: Final = "device.next.json"
 """The pairing with its next key, while that is registered: one whose answer was lost on the way is not lost itself."""
 MODE: Final = 0o600
+BEGUN_NAME: Final = "device.begun.json"
+"""A pairing that was asked for and not yet answered."""
 FILE_BYTES_MAX: Final = 64 * 1024
 
 
@@ -41,7 +43,7 @@ class Identity(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def public_key(self) -> str:
         """The public half of its key, in base64url."""
-        return _text(self.key.public_key().public_bytes_raw())
+        return public_of(self.private_key)
 
     @property
     def key(self) -> Ed25519PrivateKey:
@@ -49,7 +51,20 @@ class Identity(msgspec.Struct, frozen=True, rename="camel"):
 
         Raises: ValueError if the file holds something else.
         """
-        return Ed25519PrivateKey.from_private_bytes(base64.urlsafe_b64decode(self.private_key + "=="))
+        return _key_of(self.private_key)
+
+
+class Begun(msgspec.Struct, frozen=True, rename="camel"):
+    """A pairing that was asked for: its key, which is not shown, and for which code, as SHA-256 in hexadecimal."""
+
+    code_hash: str
+    private_key: str
+
+    def __repr__(self) -> str:
+        return "Begun(…)"
+
+
+Kept = TypeVar("Kept", Identity, Begun)
 
 
 def new_key() -> tuple[str, str]:
@@ -63,12 +78,40 @@ def write_identity(folder: Path, identity: Identity, *, name: str = FILE_NAME) -
 
     Raises: OSError.
     """
+    return _write(folder, name, identity)
+
+
+def begun_key(folder: Path, code_hash: str) -> str:
+    """The private key for a pairing with this code: that of a request before whose answer was lost, else a new one,
+    kept until `end_pairing`.
+
+    Raises: OSError.
+    """
+    try:
+        begun = _read(folder / BEGUN_NAME, Begun)
+    except SettingsError:
+        begun = None  # nobody can have been promised anything by it
+    if begun is None or begun.code_hash != code_hash:
+        begun = Begun(code_hash, new_key()[0])
+        _write(folder, BEGUN_NAME, begun)
+    return begun.private_key
+
+
+def end_pairing(folder: Path) -> None:
+    """The pairing that was asked for is kept: its beginning is not needed any more.
+
+    Raises: OSError.
+    """
+    (folder / BEGUN_NAME).unlink(missing_ok=True)
+
+
+def _write(folder: Path, name: str, content: Identity | Begun) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, made = tempfile.mkstemp(prefix=FILE_NAME, dir=folder)  # made with 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(file.fileno(), MODE)
-            file.write(msgspec.json.format(msgspec.json.encode(identity)) + b"\n")
+            file.write(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
             file.flush()
             os.fsync(file.fileno())
         os.replace(made, folder / name)
@@ -93,7 +136,10 @@ def read_identity(folder: Path, *, name: str = FILE_NAME) -> Identity | None:
 
     Raises: SettingsError if the file may be read by others, or is not what `write_identity` writes.
     """
-    path = folder / name
+    return _read(folder / name, Identity)
+
+
+def _read(path: Path, kind: type[Kept]) -> Kept | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -111,11 +157,23 @@ def read_identity(folder: Path, *, name: str = FILE_NAME) -> Identity | None:
             )
         content = file.read(FILE_BYTES_MAX)
     try:
-        identity = msgspec.json.decode(content, type=Identity)
-        _ = identity.key
+        kept = msgspec.json.decode(content, type=kind)
+        _key_of(kept.private_key)
     except (msgspec.DecodeError, ValueError):
         raise SettingsError(f"{path} holds no pairing. Pair this device again with `rota runner pair CODE`.") from None
-    return identity
+    return kept
+
+
+def public_of(private_key: str) -> str:
+    """The public half of a key, in base64url.
+
+    Raises: ValueError if it is no key.
+    """
+    return _text(_key_of(private_key).public_key().public_bytes_raw())
+
+
+def _key_of(text: str) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(base64.urlsafe_b64decode(text + "=="))
 
 
 def _text(raw: bytes) -> str:

@@ -9,6 +9,7 @@ Spec: runners, "Gateway internal API".
 import asyncio
 import contextlib
 import hmac
+import ssl
 from collections.abc import Collection, Coroutine
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -37,6 +38,9 @@ FORWARD_CONNECT_S: Final = 5.0
 FORWARD_LOOK_S: Final = 5.0
 """How often a gateway that forwarded an op looks whether the session is still there: one that stands still, or has left
 the network, says nothing for as long as an op may take."""
+ARRIVES_S: Final = 3.0
+"""How long a session is awaited that is to come here."""
+ARRIVES_LOOK_S: Final = 0.02
 MOVES_MAX: Final = 8
 """How often an op is looked for anew because its runner has connected elsewhere."""
 FORWARD_MARGIN_S: Final = 30.0
@@ -56,6 +60,7 @@ class InternalApi:
         token: what engines show; None: the internal API is off.
         buffer: slots of the pool beyond what is asked for.
         secrets: of this program; none of them goes to a runner.
+        tls: whom it trusts to be another replica; None: whom the system trusts.
     """
 
     def __init__(
@@ -66,7 +71,9 @@ class InternalApi:
         token: str | None,
         buffer: int = 0,
         secrets: Collection[str] = (),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self._secrets = frozenset(secrets)
         self._exchange = exchange
         self._waiters = waiters
@@ -233,6 +240,10 @@ class InternalApi:
         """What the owner of the session answers; None if it is the owner no more."""
         row = await self._exchange.store.session(session_id)
         instance = self._exchange.gateway.rules.instance
+        if row is not None and row.held and row.gateway_instance == instance:
+            if await self._arrives(session_id):
+                return None
+            row = await self._exchange.store.session(session_id)
         where = api.seek(row, instance=instance, forwarded=FORWARDED in request.headers)
         if isinstance(where, Problem):
             return to_json(where, api.STATUS[where.code])
@@ -253,6 +264,16 @@ class InternalApi:
             moving.cancel()
             await asyncio.gather(passing, moving, return_exceptions=True)
 
+    async def _arrives(self, session_id: UUID) -> bool:
+        """Whether a session that the database has given to this gateway is here within moments: others may read so
+        before the answer of that very statement has come."""
+        for _ in range(round(ARRIVES_S / ARRIVES_LOOK_S)):
+            live = self._exchange.gateway.live(str(session_id))
+            if live is not None:
+                return live.link is not None
+            await asyncio.sleep(ARRIVES_LOOK_S)
+        return False
+
     async def _pass_on(self, where: str, session_id: UUID, asked: api.RunOp, answer_s: float) -> Response:
         if self._http is None:
             self._http = aiohttp.ClientSession()
@@ -262,7 +283,7 @@ class InternalApi:
             headers={"Authorization": f"Bearer {self._token}", FORWARDED: self._exchange.gateway.rules.instance,
                      "Content-Type": "application/json"},
             timeout=aiohttp.ClientTimeout(total=answer_s, connect=FORWARD_CONNECT_S),
-            allow_redirects=False,
+            allow_redirects=False, ssl=self._tls or True,
         ) as answer:  # fmt: skip
             return Response(await answer.read(), answer.status, media_type="application/json")
 

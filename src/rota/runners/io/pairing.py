@@ -1,12 +1,14 @@
 """Pairing of this machine with a gateway, and the rotation of its key.
 
 A one-time code goes in, and this device's own name comes out. Keys are made here, and only their public halves are
-sent. The code is a secret for as long as it lives: it stands in no message of this module. A next key is kept before it
-is registered, so that whatever is lost on the way, this device has a key that its gateway knows.
+sent. The code is a secret for as long as it lives: it stands in no message of this module. A key, the first and each
+next one, is kept before it is registered: whatever is lost on the way, this device has a key that its gateway knows.
 
 Spec: runners, "Connection handshake and authentication"; the route is in docs/protocol/runners.md, "Pairing".
 """
 
+import hashlib
+import re
 import ssl
 import time
 from http import HTTPStatus
@@ -23,7 +25,10 @@ from rota.runners.dial import Gateway
 from rota.runners.io.identity import (
     NEXT_NAME,
     Identity,
+    begun_key,
+    end_pairing,
     new_key,
+    public_of,
     read_identity,
     take_next,
     write_identity,
@@ -74,21 +79,29 @@ class _Refused(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-async def pair(gateway: Gateway, code: str, *, name: str, os: str, arch: str, tls: ssl.SSLContext) -> Identity:
-    """Makes a key, registers it with a one-time code, and returns the pairing, to be kept with `write_identity`.
+async def pair(
+    gateway: Gateway, code: str, folder: Path, *, name: str, os: str, arch: str, tls: ssl.SSLContext
+) -> Identity:
+    """Makes a key, registers it with a one-time code, and keeps the pairing in place of any before.
+
+    Asked again with the same code after an answer that was lost, by this process or another, it uses the same key, and
+    the gateway answers as before.
 
     Args:
         gateway: where to.
         code: what its operator was given by `rota runner code`.
+        folder: where the pairing is kept.
         name: what people call this device.
         os: its system, as in its capabilities.
         arch: its processor, as in its capabilities.
         tls: which certificates to trust.
 
-    Raises: RunnerError that says why it was refused, or why the gateway was not reached.
+    Raises: RunnerError that says why it was refused, or why the gateway was not reached; OSError.
     """
-    private, public = new_key()
-    asked = PairRequest(code, public, name, __version__, os, arch)
+    # As people type it: the gateway takes no notice of case, blanks and dashes either.
+    typed = re.sub(r"[\s\-–—]", "", code).upper()
+    private = begun_key(folder, hashlib.sha256(typed.encode()).hexdigest())
+    asked = PairRequest(code, public_of(private), name, __version__, os, arch)
     status, body = await _post(gateway, gateway.pair_url, asked, tls)
     if status not in (200, 201):
         raise RunnerError(f"The gateway {gateway.shown} did not pair this device: {_why(status, body)}")
@@ -96,7 +109,10 @@ async def pair(gateway: Gateway, code: str, *, name: str, os: str, arch: str, tl
         paired = msgspec.json.decode(body, type=Paired)
     except (msgspec.DecodeError, UnicodeError):
         raise RunnerError(f"What {gateway.shown} answered is no pairing. Is it the gateway's address?") from None
-    return Identity(gateway.shown, paired.device_id, paired.org_id, name, private)
+    made = Identity(gateway.shown, paired.device_id, paired.org_id, name, private)
+    write_identity(folder, made)
+    end_pairing(folder)
+    return made
 
 
 async def rotate(gateway: Gateway, folder: Path, *, tls: ssl.SSLContext, overlap_s: int | None = None) -> Path:
@@ -139,17 +155,22 @@ async def rotate(gateway: Gateway, folder: Path, *, tls: ssl.SSLContext, overlap
 async def _post(
     gateway: Gateway, url: str, asked: PairRequest | RotateRequest, tls: ssl.SSLContext
 ) -> tuple[int, bytes]:
+    proxy = proxy_to(gateway.host, gateway.port, tls=gateway.tls)
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as http,
             http.post(
                 url, data=msgspec.json.encode(asked), headers={"Content-Type": "application/json"},
-                ssl=tls if gateway.tls else True, allow_redirects=False,
-                proxy=proxy_to(gateway.host, tls=gateway.tls),
+                ssl=tls if gateway.tls else True, allow_redirects=False, proxy=proxy,
             ) as answer,
         ):  # fmt: skip
             body = await answer.content.read(ANSWER_BYTES_MAX)
             return answer.status, body
+    except aiohttp.ClientResponseError as error:
+        # The library's words quote the address that was asked, with a proxy's account (I10).
+        refused = isinstance(error, aiohttp.ClientHttpProxyError)
+        why = f"the proxy answered {error.status}" if refused else "what answers there does not speak HTTP"
+        raise RunnerError(f"The gateway {gateway.shown} was not reached: {why}.") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         why = why_not_reached(error)
         raise RunnerError(f"The gateway {gateway.shown} was not reached: {why}. Is the address right?") from None

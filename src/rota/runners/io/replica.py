@@ -21,7 +21,6 @@ from rota.errors import DatabaseAway, SettingsError
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
 from rota.io.serving import Place, is_loopback
-from rota.lease import Lease
 from rota.queue.io.wakeup import Wakeup
 from rota.runners import gateway_events as events
 from rota.runners.gateway import Gateway
@@ -34,6 +33,7 @@ from rota.runners.io.gateway_server import GatewayServer
 from rota.runners.io.internal_api import InternalApi
 from rota.runners.io.retention import Retention
 from rota.runners.io.store import RunnerStore
+from rota.runners.io.trust import trusted_gateways
 from rota.runners.io.usage import UsageBook
 from rota.runners.io.waiters import Waiters
 from rota.runners.matching import Needs
@@ -51,6 +51,7 @@ DAY_S: Final = 86_400.0
 BARRED_S: Final = 30.0
 """Between two looks for who may not be connected any more; the protocol asks for one a minute at least."""
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - looked for, not listened on
 DATABASE_SIZE: Final = 8
 
 log = get_logger("rota.gateway")
@@ -97,10 +98,10 @@ class Replica:
         self._clock = clock
         self._names = names_of(settings)
         self._keys = keys_of(settings)
+        self._tls = trusted_gateways(settings.gateway_ca)
         self._rules = Rules(instance, settings.gateway_min_agent, settings.gateway_hellos_per_s)
         self._database = Database(target, size=DATABASE_SIZE)
         self._tasks: list[asyncio.Task[None]] = []
-        self._told: set[Lease] = set()
         self._server: GatewayServer | None = None
 
     @property
@@ -129,7 +130,7 @@ class Replica:
         self._waiters = Waiters(store)
         api = InternalApi(
             exchange, self._waiters, token=settings.gateway_token, buffer=settings.gateway_buffer_slots,
-            secrets=secrets_of(settings),
+            secrets=secrets_of(settings), tls=self._tls,
         )  # fmt: skip
         place = Place(settings.gateway_host, settings.gateway_port, settings.gateway_cert, settings.gateway_cert_key)
         door = DeviceApi(devices, names=self._names)
@@ -158,6 +159,9 @@ class Replica:
             asyncio.create_task(self._every(pace.barred_s, exchange.look_for_barred, soon=self._barred)),
         ]
         log.info("gateway started", address=server.serving.address, instance=self._rules.instance)
+        if settings.gateway_address is None and settings.gateway_host in EVERYWHERE:
+            # Which of this machine's addresses the others can use, only a person knows; the token goes where it leads.
+            log.warning("other gateways cannot reach this one: set gateway_address", address=self._address)
 
     def drain(self, deadline_s: float | None = None) -> None:
         """Deals no more jobs and tells the runners; what runs goes on."""
@@ -183,6 +187,7 @@ class Replica:
         self._soon.set()
         self._barred.set()
         self._waiters.look()
+        self.exchange.happened(events.Listening())
 
     def _heard(self, said: str) -> None:
         word, _, rest = said.partition(":")
@@ -206,9 +211,9 @@ class Replica:
                 case "credential":
                     self._barred.set()
                 case "connected":
-                    runner_id, instance = msgspec.json.decode(rest, type=tuple[str, str])
+                    runner_id, instance, order = msgspec.json.decode(rest, type=tuple[str, str, int])
                     if instance != self._rules.instance:
-                        exchange.supersede(runner_id)
+                        exchange.happened(events.Elsewhere(runner_id, order))
                 case "moved":
                     job_id, epoch, instance = msgspec.json.decode(rest, type=tuple[str, int, str])
                     if instance != self._rules.instance:
@@ -243,11 +248,9 @@ class Replica:
         exchange = self.exchange
         registry = exchange.gateway.registry
         if exchange.gateway.jobs:
-            found = await exchange.store.cancels(self._rules.instance)
-            for lease, reason in found.items():
-                if lease not in self._told:
-                    exchange.happened(events.CancelJob(str(lease.job_id), reason))
-            self._told = set(found)
+            # Each time anew: a job may be on its way here, from a claim or with its runner, when it is first seen.
+            for lease, reason in (await exchange.store.cancels(self._rules.instance)).items():
+                exchange.happened(events.CancelJob(str(lease.job_id), reason))
         if registry.any_free():
             for one in await exchange.store.demand():
                 self._demand(one)

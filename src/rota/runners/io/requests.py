@@ -69,7 +69,7 @@ async def body_of(request: Request, kind: type[T]) -> T:
         try:
             found = msgspec.json.decode(bytes(body), type=kind)
         except msgspec.ValidationError:
-            found = msgspec.convert(_whole(msgspec.json.decode(bytes(body))), kind)
+            found = msgspec.convert(_plain(msgspec.json.decode(bytes(body))), kind)
         for name in OWN_FIELDS:
             check_depth(getattr(found, name, None))
         _check_text(found)
@@ -83,12 +83,14 @@ def to_json(value: Any, status: int) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-def _whole(value: Any) -> Any:
-    """The value with 5.0 as 5, as JSON means it: both are the same number. What is the engine's own is left alone."""
+def _plain(value: Any) -> Any:
+    """The value with 5.0 as 5, as JSON means it: both are the same number; and without fields that are null, as many
+    languages write one that is not set. What is the engine's own is left alone."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {name: inner if name in OWN_FIELDS else _whole(inner) for name, inner in value.items()}
+        said = ((name, inner) for name, inner in value.items() if inner is not None)
+        return {name: inner if name in OWN_FIELDS else _plain(inner) for name, inner in said}
     return value
 
 

@@ -4,18 +4,20 @@ Spec: runners, "Overview and scope".
 """
 
 import asyncio
+import errno
 import platform
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 from rota.errors import SettingsError
 from rota.io.memory import memory_bytes
 from rota.io.scratch import Scratch
 from rota.runners.agent import Agent
+from rota.runners.agent_events import Tell
 from rota.runners.dial import Gateway, is_here, parse_gateway
 from rota.runners.io import proof
 from rota.runners.io.agent_client import Runner, Shown
@@ -30,8 +32,13 @@ from rota.runners.io.trust import trusted
 from rota.runners.messages import Assign
 from rota.settings import Settings
 
+Made = TypeVar("Made")
+
 SESSIONS: Final = "runner-"
 """How the names of runners' folders of sessions begin."""
+
+PATIENT: Final = "No new jobs are taken. What runs goes on until it is closed; Ctrl-C again ends it at once."
+AT_ONCE: Final = "No new jobs are taken, and what runs ends at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +127,13 @@ def _kept(folder: Path, first: Identity) -> Callable[[], Identity]:
 async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown: Shown) -> int:
     """Runs a runner until it was drained by a signal, or its gateway refuses it for good.
 
-    SIGTERM, and a second Ctrl-C, let no session go on; the first Ctrl-C lets those that run end.
+    SIGTERM, and a second Ctrl-C, let no session go on; the first Ctrl-C lets those that run end. SIGHUP, of a terminal
+    that closes, is like SIGTERM where it is the first of all, and nothing where it is not, or was ignored from the
+    start (nohup).
 
     Returns: the exit status.
     """
-    ring = RingLog(state_folder(settings) / "log")
+    ring = await _usable(lambda: RingLog(state_folder(settings) / "log"), "runner_state", state_folder(settings))
     tls = trusted(settings.runner_ca)
     develops, gateway = settings.runner_tls == "development", is_who.gateway.host
     transfers = Transfers(TransferSettings(tls=tls, plain=develops, near=develops or is_here(gateway), gateway=gateway))
@@ -141,7 +150,7 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown
         return MediaSession(files, tools, bounds, transfers)
 
     scratch = Scratch(scratch_folder(settings), prefix=SESSIONS, left=lambda path: ring.write("folder left", path=path))
-    folder = await asyncio.to_thread(scratch.open)
+    await _usable(lambda: _open(scratch), "runner_scratch", scratch_folder(settings))
     runner = Runner(
         agent=Agent(ability.capabilities, Random()),  # noqa: S311 - jitter, and ids for logs
         gateway=is_who.gateway,
@@ -150,11 +159,11 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown
         capabilities=ability.capabilities,
         scratch=scratch,
         make_media=make_media,
-        room=Room(folder, settings.runner_floor_mib * MIB, settings.runner_quota_mib * MIB),
+        room=Room(settings.runner_floor_mib * MIB, settings.runner_quota_mib * MIB),
         ring=ring,
         shown=shown,
     )
-    _on_signals(runner.drain)
+    _on_signals(runner.drain, shown)
     try:
         return await runner.run()
     finally:
@@ -164,20 +173,40 @@ async def run_runner(settings: Settings, *, is_who: Who, ability: Ability, shown
         ring.close()
 
 
+async def _usable(make: Callable[[], Made], setting: str, folder: Path) -> Made:
+    try:
+        return await asyncio.to_thread(make)
+    except OSError as error:
+        raise SettingsError(f"{setting}: {folder} cannot be used: {error.strerror}. Name another folder.") from None
+
+
+def _open(scratch: Scratch) -> None:
+    try:
+        scratch.open()
+    except OSError as error:
+        # A disk that is full may have room again: the runner says so, and waits.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+
+
 def _memory_bytes_of_one(settings: Settings) -> int:
     if settings.runner_memory_mib is not None:
         return settings.runner_memory_mib * MIB
     return int(memory_bytes() * MEMORY_SHARE) // settings.runner_slots
 
 
-def _on_signals(drain: Callable[..., None]) -> None:
+def _on_signals(drain: Callable[..., None], shown: Shown) -> None:
     asked: list[int] = []
 
     def stop(number: int) -> None:
+        if number == signal.SIGHUP and asked:
+            return
         patient = number == signal.SIGINT and not asked
         asked.append(number)
+        shown.saw(Tell("draining", PATIENT if patient else AT_ONCE))
         drain("stopped here", deadline_s=None if patient else 0.0)
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    for number in (signal.SIGTERM, signal.SIGINT, *hangup):
         loop.add_signal_handler(number, stop, number)

@@ -30,6 +30,7 @@ from rota.runners.io.probing import Ability
 
 _WAITS: Final = "waits for an op"
 _CHARS_MAX: Final = 60
+NEARLY: Final = 99.9
 _WORDS: Final[Mapping[bool, str]] = MappingProxyType({True: "bold yellow", False: "default"})
 
 log = get_logger("rota.runner")
@@ -112,8 +113,9 @@ class TerminalShown:
     def _move(self, job_id: str, percent: float | None, detail: str) -> None:
         task = self._tasks.get(job_id)
         if task is not None:
+            # One that is full would stop its clock, and this is but one op of its session.
             self.progress.update(
-                task, completed=percent or 0.0, total=None if percent is None else 100.0,
+                task, completed=min(percent or 0.0, NEARLY), total=None if percent is None else 100.0,
                 percent="" if percent is None else f"{percent:.0f} %", detail=_short(detail),
             )  # fmt: skip
 

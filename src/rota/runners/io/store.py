@@ -352,9 +352,17 @@ class RunnerStore(Statements):
         """Says that this gateway is there, and where the others reach it."""
         await self._fetch("see_gateway.sql", instance, address, now)
 
-    async def tell_gateways(self, words: Sequence[str]) -> None:
-        """Tells all gateways something; hints, which may be lost."""
-        await self._fetch("tell_gateways.sql", list(words))
+    async def announce(self, runners: Sequence[tuple[str, int | None]], *, instance: str) -> list[int]:
+        """Tells all replicas which runners are connected at one of them.
+
+        Args:
+            runners: their ids, with the order of a hello that was told before; None: it was found good just now.
+            instance: the replica.
+
+        Returns: the order of each, in the order of `runners`.
+        """
+        ids, orders = [runner_id for runner_id, _ in runners], [order for _, order in runners]
+        return [row["place"] for row in await self._fetch("announce.sql", ids, orders, instance)]
 
 
 def _json(value: Any) -> str:

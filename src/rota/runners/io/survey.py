@@ -6,6 +6,7 @@ named. Nothing is written.
 
 import asyncio
 import json
+import ssl
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -19,7 +20,7 @@ from rota.runners import api
 from rota.runners.explain import GatewaySeen, RunnerFacts
 from rota.runners.health import RunnerHealth
 from rota.runners.io.store import RunnerStore, Statements
-from rota.runners.io.trust import trusted
+from rota.runners.io.trust import trusted_gateways
 from rota.runners.records import RunnerJob
 from rota.settings import Settings
 
@@ -81,14 +82,14 @@ class Survey(Statements):
             return gateways
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         headers = {"Authorization": f"Bearer {token}"}
+        tls = trusted_gateways(self._settings.gateway_ca)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as http:
-            return list(await asyncio.gather(*(self._ask(http, gateway) for gateway in gateways)))
+            return list(await asyncio.gather(*(self._ask(http, gateway, tls) for gateway in gateways)))
 
-    async def _ask(self, http: aiohttp.ClientSession, gateway: GatewaySeen) -> GatewaySeen:
-        ca = self._settings.gateway_ca
+    async def _ask(self, http: aiohttp.ClientSession, gateway: GatewaySeen, tls: ssl.SSLContext | None) -> GatewaySeen:
         try:
             async with http.get(
-                gateway.address + "/internal/v1/runners", allow_redirects=False, ssl=True if ca is None else trusted(ca)
+                gateway.address + "/internal/v1/runners", allow_redirects=False, ssl=tls or True
             ) as answer:
                 body = await answer.read()
                 if answer.status != 200:

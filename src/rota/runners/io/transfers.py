@@ -21,6 +21,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from rota.errors import SettingsError
 from rota.runners.dial import is_here, is_near
 from rota.runners.failures import OpFailure
 from rota.runners.io.trust import proxy_to
@@ -53,7 +54,6 @@ class TransferSettings:
 
     Attributes:
         tls: whom it trusts; None: whom the system trusts.
-        proxy: the address of an HTTP proxy; None: the one of the system or the environment, if there is one.
         plain: also without TLS beyond this machine, for development.
         near: also to this machine itself. A gateway elsewhere has no store here, and whatever else listens here is none
             of its business.
@@ -62,7 +62,6 @@ class TransferSettings:
     """
 
     tls: ssl.SSLContext | None = None
-    proxy: str | None = None
     plain: bool = False
     near: bool = True
     gateway: str = ""
@@ -95,12 +94,13 @@ class Transfers:
         Raises: OpFailure with `stage_failed`, or `too_large`.
         """
         address = _address(url, self._settings, OpCode.STAGE_FAILED)
+        proxy = self._proxy(address, OpCode.STAGE_FAILED)
         digest, count = hashlib.sha256(), 0
 
         async def read() -> None:
             nonlocal count
             async with self._client().get(
-                address, allow_redirects=False, proxy=self._proxy(url), headers={"Accept-Encoding": "identity"}
+                address, allow_redirects=False, proxy=proxy, headers={"Accept-Encoding": "identity"}
             ) as answer:
                 if answer.status != 200:
                     raise await _refused(answer, OpCode.STAGE_FAILED)
@@ -134,6 +134,7 @@ class Transfers:
         Raises: OpFailure with `publish_failed`.
         """
         address = _address(url, self._settings, OpCode.PUBLISH_FAILED)
+        proxy = self._proxy(address, OpCode.PUBLISH_FAILED)
         digest = hashlib.sha256()
         sent = 0
         short = OpFailure(OpCode.PUBLISH_FAILED, "The file became shorter while it was read.", retryable=True)
@@ -150,7 +151,7 @@ class Transfers:
 
         async def write() -> None:
             async with self._client().put(
-                address, allow_redirects=False, proxy=self._proxy(url), data=pieces() if size else b"",
+                address, allow_redirects=False, proxy=proxy, data=pieces() if size else b"",
                 headers={"Content-Type": content_type, "Content-Length": str(size)},
             ) as answer:  # fmt: skip
                 if answer.status not in (200, 201, 204):
@@ -192,9 +193,11 @@ class Transfers:
                 task.cancel()
                 await asyncio.wait({task})
 
-    def _proxy(self, url: str) -> str | None:
-        parts = urlsplit(url)
-        proxy = self._settings.proxy or proxy_to(parts.hostname or "", tls=parts.scheme == "https")
+    def _proxy(self, address: URL, code: str) -> str | None:
+        try:
+            proxy = proxy_to(address.host or "", address.port or 0, tls=address.scheme == "https")
+        except SettingsError as error:
+            raise OpFailure(code, str(error), retryable=True) from None
         if proxy is not None:
             # It is looked up here, and may stand here; what is behind it is looked up there.
             self._names.trusted.add(urlsplit(proxy).hostname or "")
@@ -300,6 +303,8 @@ def _broken(error: Exception, code: str) -> OpFailure:
             return OpFailure(code, NEAR)
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError() | aiohttp.ClientSSLError():
             return OpFailure(code, "The object store's certificate is not trusted here. See runner_ca.")
+        case aiohttp.ClientProxyConnectionError():
+            return OpFailure(code, f"The proxy cannot be reached ({_errno(error)}).", retryable=True)
         case aiohttp.ClientConnectorError():
             return OpFailure(code, f"The object store cannot be reached ({_errno(error)}).", retryable=True)
         case TimeoutError():
@@ -308,6 +313,8 @@ def _broken(error: Exception, code: str) -> OpFailure:
             return OpFailure(code, "The transfer broke off before its end.", retryable=True)
         case aiohttp.InvalidURL() | ValueError():
             return OpFailure(code, "The URL or the content type cannot be sent.")
+        case aiohttp.ClientHttpProxyError():
+            return OpFailure(code, f"The proxy answered {error.status}.", retryable=True)
         case aiohttp.ClientResponseError():
             return OpFailure(code, "The object store's answer is no good HTTP.", retryable=True)
         case _:

@@ -35,6 +35,7 @@ from rota.slots.io.exec_run import ExecRun, check_stdin, chunks_of
 from rota.slots.io.legacy_client import LegacyLink
 from rota.slots.io.links import Link, NoBroker, SocketLink
 from rota.slots.io.pipes import PipeError, Pipes
+from rota.slots.load import Load
 from rota.slots.messages import (
     Decline,
     Done,
@@ -109,6 +110,7 @@ class SlotClient:
         self._options = options
         self._random = random or Random()  # noqa: S311 - jitter
         self._demand = Demand()
+        self._load = Load()
         self._sites = [
             _Site(number, address, Pool(self._random, connections_max=options.connections_max))
             for number, address in enumerate(options.addresses)
@@ -228,16 +230,6 @@ class SlotClient:
         }
         return [found[name] for name in sorted(found)]
 
-    def absence(self, service: str) -> str:
-        """Why nothing can take a call of this service now, where it waits in no line, as the end of a sentence."""
-        if self._hellos:
-            known = sorted({offered for hello in self._hellos.values() for offered in hello.services})
-            return f"no exec server that is connected offers {service} (they offer {', '.join(known) or 'nothing'})"
-        shown = "; ".join(
-            site.address.shown + ("" if site.error is None else f": {site.error}") for site in self._sites
-        )
-        return f"no exec server is connected ({shown})"
-
     def room(self, kind: str, *, services: Mapping[str, Sequence[str]], running: Mapping[str, int]) -> int:
         """How many more jobs of an exec-bound kind may be claimed now; see `rota.slots.admission`.
 
@@ -259,14 +251,17 @@ class SlotClient:
             kind: KindShare(
                 tuple(needed), admission.pool_of(needed, instances),
                 min((admission.share(service, instances, legacy=polled) for service in needed), default=0),
+                admission.slots_of(needed, instances),
             )
             for kind, needed in services.items()
         }  # fmt: skip
         ours = [run for run in self._runs.values() if run.call.name is not None and not run.has_ended][:CALLS_TOLD]
         parked = sorted(self._demand.parked().items())
+        wanted = sorted({service for share in kinds.values() for service in share.pool})
+        times = {service: known for service in wanted if (known := self._load.range_s(service)) is not None}
         return Standing(
             len(instances) + polled, kinds, tuple(self._in_line(run) for run in ours),
-            tuple((service, priority, count) for (service, priority), count in parked),
+            tuple((service, priority, count) for (service, priority), count in parked), times,
         )  # fmt: skip
 
     def _in_line(self, run: ExecRun) -> CallInLine:
@@ -309,7 +304,9 @@ class SlotClient:
                 case demands.Return(job_id):
                     self._runs[job_id].take_back()
                 case demands.Settle(job_id, receipt):
-                    self._runs[job_id].settle(receipt)
+                    run = self._runs[job_id]
+                    self._load.observe(run.call.service, receipt.ended_by, receipt.duration_s)
+                    run.settle(receipt)
                 case demands.Lose(job_id):
                     run = self._runs[job_id]
                     run.fail(ExecLost(f"The connection to the exec server broke while {run.call.service} ran."))
@@ -328,22 +325,35 @@ class SlotClient:
 
     def _no_slot(self, call: Call, *, offered: bool) -> NoSlot:
         wait_s = self._options.wait_s if call.wait_s is None else call.wait_s
-        why = f"every slot for {call.service} was taken for {wait_s:g} s" if offered else self.absence(call.service)
+        taken = f"every slot for {call.service} was taken for {wait_s:g} s"
+        why = taken if offered else self.hindrance(call.service) or taken
         return NoSlot(f"No slot came in time: {why}.", after_s=NO_SLOT_WAIT_S)
+
+    def hindrance(self, service: str) -> str | None:
+        """Why nothing that is connected now could run a service, in words; None: something offers it."""
+        if self._demand.offers(service):
+            return None
+        if self._hellos:
+            known = sorted({name for hello in self._hellos.values() for name in hello.services})
+            return f"no exec server that is connected offers {service} (they offer {', '.join(known) or 'nothing'})"
+        shown = "; ".join(
+            site.address.shown + ("" if site.error is None else f": {site.error}") for site in self._sites
+        )
+        return f"no exec server is connected ({shown})"
 
     def _place(self, link: Link, run: ExecRun) -> None:
         call, pipes = run.call, self._pipes[self._bind_host(link)]
         try:
             source = None if call.stdin is None else pipes.source(chunks_of(call.stdin, moved=call.moved))
-            sink = pipes.sink()
+            sink = pipes.sink() if call.output else None
         except PipeError as error:
             run.fail(NoSlot(str(error), after_s=CROWDED_WAIT_S))
             self._tell(demands.Unsendable(run.job_id, str(error)))
             return
         run.place(source, sink)
         seen_at = self._options.pipe_host or link.local_host
-        stdin = None if source is None else source.url(seen_at)
-        work = structs.replace(run.work, stdin=stdin, stdout=sink.url(seen_at))
+        stdin, stdout = (None if pipe is None else pipe.url(seen_at) for pipe in (source, sink))
+        work = structs.replace(run.work, stdin=stdin, stdout=stdout)
         try:
             frame = encode(Job(run.job_id, work), frame_bytes_max=link.frame_bytes_max)
         except ProtocolError as error:

@@ -6,6 +6,7 @@ slot is freed in one way only.
 
 import asyncio
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rota.errors import ArgumentsError
+from rota.errors import ArgumentsError, SettingsError
 from rota.io.log import get_logger
 from rota.io.scratch import Scratch
 from rota.slots.io.keepers import Keeper, KeeperDied, Keepers
@@ -29,6 +30,8 @@ from rota.slots.service import Plan, Service
 
 MOVED_S: Final = 1.0
 """Between two reports of how far a command is."""
+
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 log = get_logger("rota.execserver")
 
@@ -81,11 +84,17 @@ class Commands:
         self._stopping = False
 
     def open(self) -> None:
-        """Reads what the exec server before this one left behind. Without it, the first start does that.
+        """Reads what the exec server before this one left behind, and removes it. Without it, the first start does.
 
-        Raises: SettingsError if the state folder cannot be used.
+        Raises: SettingsError if the state folder or the scratch folder cannot be used. A full disk may be emptied yet.
         """
         self._record.open()
+        try:
+            self._scratch.open()
+        except OSError as error:
+            if error.errno not in FULL:
+                self._record.close()
+                raise SettingsError(f"The scratch folder {error.filename} cannot be used: {error.strerror}.") from None
 
     def redeclare(self, services: Mapping[str, Service], *, pipe_hosts: tuple[str, ...] = ()) -> None:
         """What may run from now on; what runs goes on under the limits that it began with."""
@@ -141,7 +150,8 @@ class Commands:
         try:
             folder = self._scratch.take()
         except OSError as error:
-            words = f"No scratch folder can be made: {error.strerror}. Free some disk."
+            what = "Free some disk" if error.errno in FULL else "Look at server.scratch"
+            words = f"No scratch folder can be made: {error.strerror} ({error.filename}). {what}."
             self._ended(job_id, refused(words, retryable=True))
             return
         try:

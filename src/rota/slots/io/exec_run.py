@@ -59,6 +59,7 @@ class ExecRun:
         self._ended = asyncio.Event()
         self._source: Pipe | None = None
         self._sink: Pipe | None = None
+        self._placed = False
         self._receipt: Receipt | None = None
         self._error: ExecError | None = None
         self._closed = False
@@ -87,7 +88,7 @@ class ExecRun:
         while not self._has_slot.is_set():
             # Between the news and this task's turn the slot may have gone to somebody else.
             await self._has_slot.wait()
-        if self._error is not None and self._sink is None:
+        if self._error is not None and not self._placed:
             self._told = True
             raise self._error
 
@@ -112,16 +113,16 @@ class ExecRun:
         """Whether nothing more will come."""
         return self._ended.is_set()
 
-    def place(self, source: Pipe | None, sink: Pipe) -> None:
+    def place(self, source: Pipe | None, sink: Pipe | None) -> None:
         """It has a slot, and these are its streams."""
-        self._source, self._sink = source, sink
+        self._source, self._sink, self._placed = source, sink, True
         self._has_slot.set()
 
     def take_back(self) -> None:
         """It does not have the slot after all."""
         self._has_slot.clear()
         self._discard()
-        self._source = self._sink = None
+        self._source, self._sink, self._placed = None, None, False
 
     def settle(self, receipt: Receipt) -> None:
         """It ended."""
@@ -220,6 +221,8 @@ class ExecRun:
                     why = f"its input could not be read here ({type(cause).__name__}: {cause})."
                     raise ExecFailed(f"{self.call.service} did not go well: {why}", receipt=receipt) from cause
                 raise error_of(self.call.service, receipt)
+            return
+        if not self.call.output:
             return
         whole = count == receipt.bytes_out and receipt.dropped_bytes == 0 and receipt.digest in (None, digest)
         if not whole:

@@ -6,6 +6,7 @@ read at the start and at SIGHUP, and at no other time, so that a half-written on
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Callable
@@ -114,6 +115,7 @@ async def run_exec_server(
             log.error("the configuration is not taken; the one before stands", error=str(error))
             return
         stands = told
+        _say_programs(told)
         for runner in made:
             runner.redeclare(told.services, pipe_hosts=_pipe_hosts(told))
         server.exchange.redeclare(rules_of(told, instance_id))
@@ -126,7 +128,7 @@ async def run_exec_server(
     collecting.settle(COLLECT_OBJECTS)
     saving = None if times is None else asyncio.create_task(_save(load, times))
     started(server)
-    await _say_ceilings(config)
+    await _say_machine(config)
     await asked.wait()
     draining = asyncio.create_task(server.drain(stands.server.drain_s))
     hurry = asyncio.create_task(at_once.wait())
@@ -139,6 +141,22 @@ async def run_exec_server(
         saving.cancel()
         times.save(load.data())
     return 0
+
+
+def without_program(config: ExecConfig) -> dict[str, str]:
+    """The services whose program is not on this machine, each with it. It may be installed yet, so it is no mistake."""
+    programs = {name: service.program for name, service in config.services.items()}
+    return {
+        name: program
+        for name, program in programs.items()
+        # One that is relative would be looked for in the command's own folder, which is empty.
+        if ("/" in program and not os.path.isabs(program)) or shutil.which(program) is None
+    }
+
+
+def _say_programs(config: ExecConfig) -> None:
+    for service, program in without_program(config).items():
+        log.warning("a program is not on this machine", service=service, program=program)
 
 
 def check_redeclared(before: ExecConfig, told: ExecConfig) -> None:
@@ -160,8 +178,9 @@ def _pipe_hosts(config: ExecConfig) -> tuple[str, ...]:
     return (*hosts, legacy.HOST) if hosts else ()
 
 
-async def _say_ceilings(config: ExecConfig) -> None:
-    """Says what holds the memory of commands here, where a service has a ceiling for it."""
+async def _say_machine(config: ExecConfig) -> None:
+    """Says which programs are not here, and what holds the memory of commands, where a service has a ceiling for it."""
+    _say_programs(config)
     if all(service.limits.memory_bytes_max is None for service in config.services.values()):
         return
     stands = await asyncio.to_thread(data_limit_stands)

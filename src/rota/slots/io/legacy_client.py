@@ -200,8 +200,12 @@ class LegacyLink:
                     count += len(chunk)
                     yield chunk
 
-            async with self._http().put(str(streams[1]), data=output()) as taken:
-                taken.raise_for_status()
+            if streams[1] is None:
+                async for _ in output():
+                    pass  # nobody wants it
+            else:
+                async with self._http().put(streams[1], data=output()) as taken:
+                    taken.raise_for_status()
             header = answer.headers.get(RECEIPT_HEADER)
             receipt = Receipt(ended_by=EndedBy.EXIT, exit=0, bytes_out=count)
             return Done(job.job_id, receipt if header is None else msgspec.json.decode(header, type=Receipt))

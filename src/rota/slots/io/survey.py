@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rota.io.terminal import span
 from rota.slots.address import Address
 from rota.slots.io.links import NoBroker, SocketLink
 from rota.slots.messages import Hello, Overview, Query, ServerMessage
@@ -47,6 +48,7 @@ class JobCall:
         for_s: for how long it has been that.
         ahead: how many calls get a slot before it there; None once it has one.
         running: commands that run in those slots.
+        eta_low_s, eta_high_s: when its turn may come there, in seconds from now; a guess, None without one.
     """
 
     address: str
@@ -55,14 +57,21 @@ class JobCall:
     for_s: float
     ahead: int | None = None
     running: int = 0
+    eta_low_s: float | None = None
+    eta_high_s: float | None = None
 
     @property
     def words(self) -> str:
         """The call in a sentence."""
         if self.state == "running":
             return f"Its command {self.service} runs at {self.address} since {self.for_s:.0f} s."
+        if self.state == "offered":
+            return f"Its call of {self.service} has just been offered a slot of {self.address}."
         line = "" if self.ahead is None else f"; {self.ahead} get one before it, and {self.running} run"
-        return f"Its call of {self.service} waits for a slot of {self.address} since {self.for_s:.0f} s{line}."
+        turn = "when its turn comes is not known yet"
+        if self.eta_low_s is not None and self.eta_high_s is not None:
+            turn = f"its turn comes in {span(self.eta_low_s, self.eta_high_s)}"
+        return f"Its call of {self.service} waits for a slot of {self.address} since {self.for_s:.0f} s{line}; {turn}."
 
 
 def calls_of(job_id: str, seen: Sequence[Seen]) -> list[JobCall]:
@@ -76,7 +85,10 @@ def calls_of(job_id: str, seen: Sequence[Seen]) -> list[JobCall]:
             # A service that is declared no more may yet run.
             service = one.overview.services.get(view.service)
             running = 0 if service is None else one.overview.waitgroups[service.waitgroup].running
-            call = JobCall(one.address.shown, view.service, view.state, view.for_s, view.ahead, running)
+            call = JobCall(
+                one.address.shown, view.service, view.state, view.for_s, view.ahead, running, view.eta_low_s,
+                view.eta_high_s,
+            )  # fmt: skip
             known = best.get(view.job_id)
             if known is None or _rank(call) < _rank(known):
                 best[view.job_id] = call

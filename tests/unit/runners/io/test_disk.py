@@ -20,12 +20,12 @@ def test_a_sparse_file_costs_what_it_takes_and_many_names_cost_too(tmp_path: Pat
 
 
 def test_a_room_says_what_it_lacks(tmp_path: Path) -> None:
-    assert Room(tmp_path, floor_bytes=0, quota_bytes=MIB).lacks() is None
-    floor = Room(tmp_path, floor_bytes=2**62, quota_bytes=MIB).lacks()
+    assert Room(floor_bytes=0, quota_bytes=MIB).lacks(tmp_path) is None
+    floor = Room(floor_bytes=2**62, quota_bytes=MIB).lacks(tmp_path)
     assert floor is not None
     assert "are free" in floor.why
     assert not floor.over_quota
     (tmp_path / "big").write_bytes(b"x" * MIB)
-    quota = Room(tmp_path, floor_bytes=0, quota_bytes=MIB).lacks()
+    quota = Room(floor_bytes=0, quota_bytes=MIB).lacks(tmp_path)
     assert quota is not None
     assert quota.over_quota

@@ -42,8 +42,9 @@ class Tables:
         self.used |= nonces
         return fresh
 
-    async def tell_gateways(self, words: list[str]) -> None:
-        self.asked.append(f"told {len(words)}")
+    async def announce(self, runners: list[tuple[str, None]], *, instance: str) -> list[int]:
+        self.asked.append(f"told {len(runners)} of {instance}")
+        return [100 + place for place in range(len(runners))]
 
 
 def public(key: bytes) -> bytes:
@@ -85,16 +86,17 @@ async def test_each_of_many_has_its_own_answer_and_all_cost_four_statements() ->
         copy_of(copied, 10), asked(11, messages.PoolAuth(credential="guess", worker_name="w")),
     ]  # fmt: skip
     hellos = Hellos(cast(Any, tables), cast(Any, tables), instance="gateway-0")
-    answers = await hellos.check(batch)
+    answers = await hellos.check(batch, waits=lambda connection: connection != 9)
     assert [answer.connection for answer in answers] == list(range(1, 12))
     assert {one.connection: one.identity.runner_id for one in answers if isinstance(one, events.Verified)} == {
         1: "good", 5: "rotated", 8: "pool:w", 9: "good",
     }  # fmt: skip
+    assert [one.order for one in answers if isinstance(one, events.Verified)] == [100, 101, 102, 0]
     assert all(one.code == 4401 for one in answers if isinstance(one, events.Refused))
     assert [one.connection for one in answers if isinstance(one, events.Refused) and one.tells_time] == [7]
-    assert tables.asked == ["find", "credentials", "nonces", "told 4"]
+    assert tables.asked == ["find", "credentials", "nonces", "told 3 of gateway-0"], "one has gone"
     assert ("good", batch[1].hello.auth.nonce) not in tables.used, "a bad signature uses nothing up"
-    (again,) = await hellos.check([copy_of(copied, 12)])
+    (again,) = await hellos.check([copy_of(copied, 12)], waits=lambda _: True)
     assert isinstance(again, events.Refused) and "used before" in again.reason
 
 
@@ -102,9 +104,9 @@ async def test_a_crowd_of_the_pool_alone_asks_for_no_devices() -> None:
     tables = Tables(credentials=frozenset({"secret"}))
     hellos = Hellos(cast(Any, tables), cast(Any, tables), instance="gateway-0")
     workers = [asked(number, messages.PoolAuth(credential="secret", worker_name=f"w{number}")) for number in range(40)]
-    answers = await hellos.check(workers)
+    answers = await hellos.check(workers, waits=lambda _: True)
     assert all(isinstance(answer, events.Verified) for answer in answers)
-    assert tables.asked == ["credentials", "told 40"]
+    assert tables.asked == ["credentials", "told 40 of gateway-0"]
 
 
 def copy_of(one: events.Authenticate, connection: int) -> events.Authenticate:

@@ -59,6 +59,18 @@ def test_on_a_terminal_sessions_are_bars_that_follow_their_ops(capfd: pytest.Cap
     assert "goodbye" in said
 
 
+def test_the_clock_of_a_session_goes_on_when_an_op_is_done() -> None:
+    shown = TerminalShown()
+    try:
+        shown.saw(OpenSession(JOB, ASSIGN))
+        shown.saw(OpMoved(JOB, 1, "op", "stage", 100.0, None))
+        (task,) = shown.progress.tasks
+        assert task.fields["percent"] == "100 %"
+        assert not task.finished
+    finally:
+        shown.close()
+
+
 def test_the_facts_say_what_a_runner_lacks() -> None:
     can = Capabilities(
         protocol_version="1.0", agent_version="1", os="linux", arch="amd64", slots=1, container="none",

@@ -33,7 +33,7 @@ from tests.runner_media import Made
 
 JOB = "0197c0de-0000-7000-8000-000000000001"
 OTHER = "0197c0de-0000-7000-8000-000000000002"
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 E = TypeVar("E", bound=Event)
 

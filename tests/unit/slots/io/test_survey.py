@@ -18,13 +18,26 @@ def test_a_call_that_waits_at_several_is_told_once_with_the_shortest_line() -> N
     ]
     (call,) = calls_of("j", looks)
     assert call.words == (
-        "Its call of ocr waits for a slot of http://b:8750 since 3 s; 2 get one before it, and 2 run."
+        "Its call of ocr waits for a slot of http://b:8750 since 3 s; 2 get one before it, and 2 run; when its turn "
+        "comes is not known yet."
     )
 
 
 def test_what_runs_goes_first() -> None:
-    looks = [seen("a", JobView("j.1", "c", "ocr", "waiting", ahead=0), JobView("j.2", "c", "ocr", "running", for_s=9))]
+    looks = [
+        seen(
+            "a",
+            JobView("j.1", "c", "ocr", "waiting", ahead=0, eta_low_s=3, eta_high_s=90),
+            JobView("j.2", "c", "ocr", "running", for_s=9),
+        )
+    ]
     assert [call.words for call in calls_of("j", looks)] == [
         "Its command ocr runs at http://a:8750 since 9 s.",
-        "Its call of ocr waits for a slot of http://a:8750 since 0 s; 0 get one before it, and 2 run.",
+        "Its call of ocr waits for a slot of http://a:8750 since 0 s; 0 get one before it, and 2 run; its turn comes "
+        "in 3.0 s to 90 s.",
     ]
+
+
+def test_what_was_offered_a_slot_waits_no_more() -> None:
+    (call,) = calls_of("j", [seen("a", JobView("j.1", "c", "ocr", "offered"))])
+    assert call.words == "Its call of ocr has just been offered a slot of http://a:8750."

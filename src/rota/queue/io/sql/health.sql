@@ -1,6 +1,7 @@
 -- What the database says of itself, and what it grants this session.
 -- Parameters: none.
--- Rows: one: version_num integer, version text, in_recovery boolean, statement_timeout text, lock_timeout text,
+-- Rows: one: version_num integer, version text, in_recovery boolean, read_only_by text (who set
+--   default_transaction_read_only, as pg_settings.source has it; null: it is off), statement_timeout text, lock_timeout text,
 --   idle_timeout text, fsync text, synchronous_commit text, autovacuum text, connections integer,
 --   connections_max integer, notify_usage float8 (0 to 1, of the queue of notifications).
 -- Locks: none.
@@ -8,6 +9,8 @@
 SELECT current_setting('server_version_num')::integer AS version_num,
        current_setting('server_version') AS version,
        pg_is_in_recovery() AS in_recovery,
+       (SELECT s.source FROM pg_settings AS s
+        WHERE s.name = 'default_transaction_read_only' AND s.setting = 'on') AS read_only_by,
        current_setting('statement_timeout') AS statement_timeout,
        current_setting('lock_timeout') AS lock_timeout,
        current_setting('idle_in_transaction_session_timeout') AS idle_timeout,

@@ -1,5 +1,6 @@
 -- Creates a runner job, once for each idempotency key, and tells the gateways that something waits. An execution that is
--- a queue job which runs now is noted with the epoch of its try: the job is cancelled when that is over.
+-- a queue job is noted with the epoch of its try: the job is cancelled when that is over, also where it is over already,
+-- as for a request that was on its way when the try ended.
 -- Parameters: $1 id uuid, $2 idempotency key text, $3 target text, $4 org_id text, $5 job type text, $6 priority integer,
 --   $7 spec jsonb, $8 execution_id text, $9 runtime digest text or null, $10 least fontset version text or null,
 --   $11 its parts numeric[] or null, $12 output_bytes_max bigint, $13 timeout_s integer, $14 idle_s integer,
@@ -7,13 +8,13 @@
 -- Rows: id, if it was created; none if another job holds the key: read that one by key; if there is none either, the
 --   organisation is disabled.
 -- Locks: an insert that meets an uncommitted twin waits for its fate (S91).
--- Index: runner_jobs_key, open_jobs_pkey, disabled_organisations_pkey.
+-- Index: runner_jobs_key, open_jobs_pkey, ended_jobs_pkey, disabled_organisations_pkey.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($18::timestamptz, now()) AS now
 ), execution AS (
-    SELECT o.id, o.lease_epoch FROM :"schema".open_jobs AS o
-    WHERE o.id = CASE WHEN $8::text ~ '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' THEN $8::text::uuid END
-      AND o.state || '' = 'leased'
+    SELECT j.id, j.lease_epoch FROM :"schema".jobs AS j
+    WHERE j.id = CASE WHEN $8::text ~ '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' THEN $8::text::uuid END
+      AND j.place || '' = 'worker'
 ), made AS (
     INSERT INTO :"schema".runner_jobs AS r
         (job_id, idempotency_key, execution_id, execution_job, execution_epoch, runtime_digest, fontset_version,

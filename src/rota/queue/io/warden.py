@@ -1,0 +1,90 @@
+"""The warden of a worker: a small process that ends the worker's when its heart cannot.
+
+The heart is a thread, and a handler can keep it from running: C code that holds the interpreter lock, such as a regular
+expression that never ends. Nothing in that process runs then but the handler, beyond the end of its lease. So the heart
+says at each look by when it looks again, and if it has not, the warden kills the process (I2).
+
+A process that stands still (SIGSTOP) is left alone: nothing runs in it, and its heart is the first to know when it goes
+on.
+
+This is the worker's end. The other is `warden_process`, which imports nothing of Rota, so that it stays small.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from rota.io.log import get_logger, log_settings
+from rota.queue.io import warden_process
+
+PROGRAM: Final = Path(warden_process.__file__)
+
+log = get_logger("rota.worker")
+
+
+class Warden:
+    """Starts the process, and starts it again should it end; without one a worker works, and says so in its log."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe = -1
+        self._failed = False
+        self.gone = True
+        """Whether there is none. Whoever finds that calls `start`."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it has one."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Starts it, if there is none."""
+        if not self.gone:
+            return
+        self.close()
+        theirs, ours = os.pipe()
+        os.set_blocking(ours, False)
+        argv = [sys.executable, "-I", "-S", str(PROGRAM), str(theirs), str(os.getpid()), _format()]
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - this very Python
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs,), start_new_session=True
+            )
+        except OSError as error:
+            os.close(ours)
+            if not self._failed:
+                log.warning("there is no warden: a handler may hold the interpreter beyond its lease", error=str(error))
+            self._failed = True
+        else:
+            self._pipe, self.gone, self._failed = ours, False, False
+        finally:
+            os.close(theirs)
+
+    def tell(self, look_by: float) -> None:
+        """Says by when the heart looks again; inf: nothing runs. Never waits."""
+        if self.gone:
+            return
+        try:
+            os.write(self._pipe, warden_process.FORM.pack(look_by))
+        except OSError:
+            # It has ended; or it stands still and the pipe is full, and would act on old words when it goes on.
+            self.gone = True
+
+    def close(self) -> None:
+        """Ends it; safe to repeat, and before `start`."""
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        self.gone = True
+
+
+def _format() -> str:
+    log_format, _ = log_settings()
+    if log_format == "auto":
+        return "text" if sys.stderr.isatty() else "json"
+    return log_format or "text"

@@ -1,0 +1,135 @@
+"""The warden's own program: `python warden_process.py PIPE WORKER json|text`. It imports nothing of Rota.
+
+It reads from the pipe by when the worker's heart looks again, and kills the worker if that has passed and nothing came.
+It ends when the worker does.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+FORM: Final = Struct("d")
+"""What the worker says: a time of the clock of leases, which is that of `rota.io.clock`."""
+CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+STEP_S: Final = 1.0
+"""How often it looks whether the worker is still its parent: what a handler forked may hold the pipe open."""
+LATE_S: Final = 0.1
+"""A wait that takes so much longer than it should shows a machine that slept, or that has no time for anybody."""
+GRACE_S: Final = 0.5
+GRACE_CPU_S: Final = 0.05
+"""What the heart gets to look, where it could not before: after such a wait, and once its process goes on. It needs
+hardly any time of the CPU, and a handler that keeps it from looking takes all there is."""
+SHORT_STEP_S: Final = 0.02
+READ_BYTES: Final = 4096 * FORM.size
+EVENT: Final = "a handler held the interpreter until its lease was about to end; its process is killed"
+
+
+@dataclass(frozen=True)
+class Process:
+    """How the worker's process is: whether it stands still (SIGSTOP, a debugger), and what it took of the CPU."""
+
+    still: bool
+    cpu_s: float
+
+
+@dataclass
+class Watch:
+    """What the warden knows of its worker. Pure; times are of the clock of leases."""
+
+    look_by: float = inf
+    """By when its heart looks again."""
+    _stood: bool = False
+    _excused_until: float = 0.0
+    _excused_cpu_s: float = inf
+
+    def wait_s(self, *, now: float) -> float:
+        """How long to wait for a word from it."""
+        if now < self.look_by:
+            return min(STEP_S, self.look_by - now)
+        return SHORT_STEP_S
+
+    def must_end(self, process: Process, *, now: float, late: bool) -> bool:
+        """Whether the worker has to end, for no word has come.
+
+        Args:
+            process: how it is.
+            now: the clock.
+            late: the wait for the word took longer than it should.
+        """
+        if now < self.look_by:
+            return False
+        if process.still:
+            self._stood = True
+            return False
+        if self._stood or late:
+            self._stood, self._excused_until = False, now + GRACE_S
+            self._excused_cpu_s = process.cpu_s + GRACE_CPU_S
+            return False
+        return now >= self._excused_until or process.cpu_s >= self._excused_cpu_s
+
+    def heard(self, look_by: float) -> None:
+        """Notes its word."""
+        self.look_by, self._excused_until = look_by, 0.0
+
+
+def main(pipe: int, worker: int, log_format: str) -> None:
+    """Watches until the worker ends, or has to."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    watch = Watch()
+    while os.getppid() == worker:
+        asked_at = time.clock_gettime(CLOCK)
+        wait_s = watch.wait_s(now=asked_at)
+        told, _, _ = select.select([pipe], [], [], wait_s)
+        now = time.clock_gettime(CLOCK)
+        if told:
+            said = os.read(pipe, READ_BYTES)
+            if not said:
+                return
+            watch.heard(FORM.unpack(said[-FORM.size :])[0])
+        elif now >= watch.look_by and watch.must_end(
+            process_of(worker), now=now, late=now - asked_at > wait_s + LATE_S
+        ):
+            say(worker, log_format)
+            os.kill(worker, signal.SIGKILL)
+            return
+
+
+def process_of(pid: int) -> Process:
+    """How a process is."""
+    try:
+        # What comes after the name of its program, which may hold anything: state, …, utime and stime.
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except FileNotFoundError:
+        argv = ["/bin/ps", "-o", "state=", "-p", str(pid)]
+        state = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()  # noqa: S603
+        return Process(state[:1] == "T", 0.0)
+    return Process(stat[0] in ("T", "t"), (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK"))
+
+
+def say(worker: int, log_format: str) -> None:
+    """Writes a line of the log."""
+    now = datetime.now(UTC)
+    if log_format == "json":
+        fields = {"pid": worker, "logger_name": "rota.warden", "event": EVENT, "level": "critical"}
+        line = json.dumps({**fields, "timestamp": now.isoformat().replace("+00:00", "Z")})
+    else:
+        line = f"{now.astimezone():%H:%M:%S} [critical ] {EVENT} pid={worker}"
+    # A log that cannot be written is no reason to let the worker go on.
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,42 @@
+"""The order in which the processes of a run take the files of tests: the long ones first.
+
+A file is run by one process. A long one that is taken last leaves the other processes with nothing to do.
+"""
+
+from typing import Final
+
+LONG: Final = (
+    "simulation/test_histories.py",
+    "faults/test_worker_faults.py",
+    "faults/test_slot_matrix.py",
+    "faults/test_gateway_replicas.py",
+    "integration/test_cli.py",
+    "integration/test_demo.py",
+    "integration/test_bench.py",
+)
+"""Those that run for a minute or more, the longest first. One that is missing here costs time and nothing else."""
+FOLDERS: Final = (
+    "faults",
+    "integration",
+    "conformance",
+    "runners",
+    "simulation",
+    "property",
+    "unit",
+    "protocol",
+    "tidy",
+)
+"""Where the others stand, from files of many seconds to files of none."""
+
+
+def rank(file: str) -> tuple[int, int]:
+    """Where a file of tests stands: lower is earlier.
+
+    Args:
+        file: its path below `tests`, as `unit/test_ids.py`.
+    """
+    folder = file.partition("/")[0]
+    return (
+        LONG.index(file) if file in LONG else len(LONG),
+        FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS),
+    )
