@@ -149,13 +149,15 @@ class ResultTimeout(RotaError, TimeoutError):
 class ProtocolError(RotaError):
     """A frame between a client and an exec server is no good, or too large to be sent.
 
-    `code` is the word that an ERROR frame carries, `job_id` the exec call that it was about, if one was named.
+    `code` is the word that an ERROR frame carries, `job_id` the exec call or the job that it was about and `type` what
+    it was, each if it was named.
     """
 
-    def __init__(self, message: str, *, code: str, job_id: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str, job_id: str | None = None, type: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.job_id = job_id
+        self.type = type
 
 
 class NotNow(RotaError):

@@ -78,6 +78,8 @@ class Held(Struct, gc=False):
     """When the job's run ended."""
     lost_deadline: float = 0.0
     """The deadline that stood when the lease was lost."""
+    in_thread: bool = False
+    """Whether the run is in a thread, which nothing stops but the end of its process."""
     guarded: bool = False
     """Whether the run got no further step because its lease was over: what it did, it did before."""
 
@@ -254,6 +256,16 @@ class LeaseBook:
             max(held.deadline - held.rest_s / 8, now + held.rest_s / 2)
             for held in self._held.values()
             if held.deadline > now and held.ended_at is None
+        )
+        return min(self.gone_by, min(ends, default=inf))
+
+    def end_by(self, *, now: float) -> float:
+        """By when the process has to end whatever it does, also if it stands still: a thread goes on at once when its
+        process does. inf: nothing runs in a thread, or whoever looks has seen to it."""
+        ends = (
+            held.deadline
+            for held in self._held.values()
+            if held.in_thread and held.deadline > now and held.ended_at is None
         )
         return min(self.gone_by, min(ends, default=inf))
 

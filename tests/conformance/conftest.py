@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from random import Random
 
-import asyncpg
 import pytest
 
 from rota.io.migrate import up
@@ -65,10 +64,10 @@ async def queue(target: Target | None) -> AsyncIterator[Queue]:
         return
     database = Database(target, size=2)
     await database.start()
-    ears = await asyncpg.connect(target.dsn)
+    queue = Queue(Store(database), dsn=target.dsn)
     try:
         await empty(database)
-        yield Queue(Store(database), ears=ears)
+        yield queue
     finally:
-        await ears.close()
+        await queue.close()
         await database.stop()

@@ -50,13 +50,12 @@ NOBODY = JobId(UUID(int=7))
 class Queue:
     """A queue whose clock stands still until the test moves it."""
 
-    def __init__(
-        self, store: Store | None = None, *, ears: asyncpg.Connection | None = None, random: Any = None
-    ) -> None:
+    def __init__(self, store: Store | None = None, *, dsn: str | None = None, random: Any = None) -> None:
         self.now = datetime.now(UTC).replace(microsecond=0)
         self.reference = None if store is not None else Reference(clock=lambda: self.now, random=random)
         self.inner: Any = store or self.reference
-        self._ears = ears
+        self._dsn = dsn
+        self._ears: asyncpg.Connection | None = None
         self._heard: list[str] = []
 
     def later(self, seconds: float) -> None:
@@ -262,8 +261,14 @@ class Queue:
 
     async def listen(self) -> None:
         """Begins to hear what wakes workers and stops jobs."""
-        if self._ears is not None:
+        if self._dsn is not None:
+            self._ears = await asyncpg.connect(self._dsn)
             await self._ears.add_listener(channel("rota"), lambda *heard: self._heard.append(heard[-1]))
+
+    async def close(self) -> None:
+        """Ends what `listen` began."""
+        if self._ears is not None:
+            await self._ears.close()
 
     async def heard(self) -> list[str]:
         """What was said since the last time, sorted."""
@@ -292,8 +297,9 @@ def plain(text: str | None) -> str | None:
 
 async def empty(database: Database) -> None:
     """Removes all that tests have written."""
-    for table in (
+    tables = (
         "open_jobs", "ended_jobs", "forever_keys", "throttle_keys", "batches", "waiting", "starts", "servers", "passes",
         "pauses", "tries", "job_logs", "retention",
-    ):  # fmt: skip
-        await database.fetch(f"DELETE FROM rota.{table}")
+    )  # fmt: skip
+    async with database.acquire() as conn:
+        await conn.execute(";".join(f"DELETE FROM rota.{table}" for table in tables))  # one way there and back

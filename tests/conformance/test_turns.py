@@ -61,6 +61,17 @@ async def test_s19_a_lease_that_ran_out_does_not_count(queue: Queue) -> None:
     assert len(await turns(queue, limits)) == 2
 
 
+async def test_a_job_that_ended_and_runs_again_without_limits_takes_no_room(queue: Queue) -> None:
+    """A server whose program gives the kind no limits claims as if there were none; what it holds is not counted."""
+    job_id = await queue.add(tenant="a")
+    (first,) = await turns(queue, Limits(tenant=1))
+    assert await queue.end(first.lease, Outcome.FAILED) == State.FAILED
+    await queue.call("retry", job_id, now=queue.now)
+    await queue.take(job_id)
+    await queue.add(tenant="a")
+    assert len(await turns(queue, Limits(tenant=1))) == 1
+
+
 async def test_the_order_with_a_limit_is_that_of_the_queue(queue: Queue) -> None:
     low = await queue.add(tenant="a")
     high = await queue.add(tenant="b", priority=5)

@@ -85,6 +85,16 @@ def test_the_commands_of_a_killed_exec_server_die_with_it(tmp_path: Path) -> Non
         assert not left[0].exists()
 
 
+def test_so_do_those_that_have_stopped_their_keeper(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    with exec_process(tmp_path) as process:
+        process.start("once", f"echo $$ >> {pids}; kill -STOP $PPID; sleep 1000")
+        process.start("on-and-on", f"echo $$ >> {pids}; while :; do kill -STOP $PPID; done")
+        until(lambda: len(pids_in(pids)) == 2, what="both run")
+        process.kill()
+        until(lambda: not any(psutil.pid_exists(pid) for pid in pids_in(pids)), what="both are gone")
+
+
 def test_what_takes_the_exec_server_down_is_not_begun_for_ever(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     for crash in range(CRASHES_MAX):

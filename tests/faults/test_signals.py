@@ -57,12 +57,15 @@ def test_a_terminal_that_closes_lets_jobs_end(jobs: Jobs, team: Workers, options
     ends_its_job(worker, job, jobs)
 
 
-def test_a_hangup_after_a_sigterm_is_no_second_signal(jobs: Jobs, team: Workers) -> None:
-    """Service managers send the one right after the other."""
+@pytest.mark.parametrize("order", [(signal.SIGTERM, signal.SIGHUP), (signal.SIGHUP, signal.SIGTERM)])
+def test_a_hangup_beside_a_sigterm_is_no_second_signal(
+    jobs: Jobs, team: Workers, order: tuple[signal.Signals, signal.Signals]
+) -> None:
+    """Service managers send the one right after the other, and a busy process may hear them the other way round."""
     worker, job = busy(jobs, team)
-    worker.signal(signal.SIGTERM)
+    worker.signal(order[0])
     until(lambda: worker.said("worker stops"), what="it says that it stops")
-    worker.signal(signal.SIGHUP)
+    worker.signal(order[1])
     ends_its_job(worker, job, jobs)
 
 

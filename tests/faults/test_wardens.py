@@ -84,6 +84,21 @@ def test_a_child_process_whose_interpreter_is_held_ends_with_its_lease_while_its
     assert first.lives, "a process that stands still is left alone"
 
 
+def test_a_process_that_stands_still_with_a_thread_of_a_job_ends_with_its_lease(jobs: Jobs, team: Workers) -> None:
+    """The thread would go on at once when its process does, before anything in that could end it."""
+    first = ready(team.start())
+    job = jobs.add("plain", until="go", deaf=True)
+    jobs.until_step(job, MOVE)
+    first.stop()
+    assert first.wait() == -signal.SIGKILL
+    second = team.start()
+    moved = jobs.until_step(job, MOVE, pid=second.pid)
+    assert moved.epoch == 2
+    jobs.let_go("go")
+    assert jobs.wait(job, "done").tries == 2
+    jobs.check_runs()
+
+
 def test_a_thread_that_holds_the_interpreter_at_a_stop_does_not_outlast_it(jobs: Jobs, team: Workers) -> None:
     """Its job was given back, to start in a moment."""
     first = ready(team.start(ROTA_STOP_GRACE_S="0.1"))

@@ -27,8 +27,8 @@ from tests.postgres_servers import Server
 LEASE_S = 2.0  # as in tests/faults/troubles.py
 POLL_S = 0.2
 STEP_S = 0.03  # as in tests/faults/troubles.py
-SLACK_S = 2.0
-"""What a busy machine of two slow cores may add."""
+SLACK_S = 15.0
+"""What a machine may add that has ten times more work than cores. Who waits for the wrong thing waits for longer."""
 
 
 def now_ns() -> int:
@@ -177,14 +177,16 @@ def test_sigterm_lets_short_jobs_end_and_gives_long_ones_back(jobs: Jobs, team: 
 
 def test_what_a_claim_brings_after_sigterm_is_given_back_and_nothing_else(jobs: Jobs, team: Workers) -> None:
     worker = ready(team.start())
-    running = jobs.add("work", until="go")
+    running = jobs.add("long_work", until="go")  # leases are not renewed while the table is locked
     jobs.until_step(running, MOVE)
-    late = jobs.add("work", delay_s=0.3)
+    late = jobs.add("long_work", delay_s=0.3)
     with psycopg.connect(jobs.dsn) as other:
         other.execute("LOCK TABLE rota.open_jobs IN SHARE MODE")  # looks go through, and a claim waits
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'next due jobs'"
         until(lambda: jobs.conn.execute(waits).fetchone() == (1,), what="a claim waits", every_s=0.005)
         worker.signal(signal.SIGTERM)
+        drains = "SELECT FROM rota.servers WHERE draining"
+        until(lambda: jobs.conn.execute(drains).fetchone() is not None, what="it has heard the signal")
     row = until(lambda: (row := jobs[late]).lease_epoch == 1 and row.state == "queued" and row, what="it is given back")
     assert row.tries == 0
     moves = len(jobs.steps(running, MOVE))

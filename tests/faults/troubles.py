@@ -27,7 +27,7 @@ from tests.faults.records import END, MOVE, PULSE, START, STOPPED, Recorder
 
 LEASE_S = 2.0
 HEARTBEAT_S = 0.5
-FENCED_S = 4.0
+FENCED_S = 6.0
 """A lease with half a second at its end for last words, on a busy machine."""
 LONG_S = 60.0
 """A lease that outlasts a test."""
@@ -282,11 +282,28 @@ async def tiny(ctx: rota.Context) -> None:
     recorder.note(END, ctx.job)
 
 
+@app.job(limit=40, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
+async def waits_for_a_thread(ctx: rota.Context) -> None:
+    """A coroutine that waits for a thread of its event loop, of which there are few."""
+    recorder.note(START, ctx.job)
+    await asyncio.to_thread(time.sleep, LONG_S)
+
+
 @dataclass(frozen=True)
 class Call:
     """What to stop."""
 
     how: str
+
+
+@app.job(limit=2, lease_s=LONG_S, heartbeat_s=HEARTBEAT_S, max_tries=1)
+async def loses_streams(ctx: rota.Context, payload: Call) -> None:
+    """Closes the streams of its process, or takes them away."""
+    if payload.how == "closed":
+        sys.stdout.close()
+        sys.stderr.close()
+    else:
+        sys.stdout = sys.stderr = None  # type: ignore[assignment]
 
 
 def start_and_stop(how: str) -> object:

@@ -1,10 +1,13 @@
 """Handlers for child processes; a child imports them from here by name."""
 
 import os
+import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -32,6 +35,30 @@ ERRORS: dict[str, Exception] = {
     "book": ValueError("word " * 10_000_000),
     "leaves": Leaves(),
     "bare": Bare("b"),
+    "badly": OSError("for \udcff good"),
+}
+
+
+def follow_with_too_much(ctx: rota.Context) -> None:
+    for _ in range(5):
+        ctx.enqueue("sink", "x" * (15 << 20))
+
+
+def garble(_ctx: rota.Context) -> None:
+    """Writes to the line of its own process, as who has mistaken one open file for another."""
+    for fd in range(3, 64):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                os.write(fd, b"garbage " * 8)
+
+
+ENDS: dict[str, Callable[[rota.Context], object]] = {
+    "plain": lambda _: rota.Fail("for good"),
+    "badly": lambda _: rota.Fail("for \udcff good"),
+    "at length": lambda _: rota.Fail("for good " * 10_000_000),
+    "by a wait without end": lambda _: rota.Snooze(10**400),
+    "by too much": follow_with_too_much,
+    "garbling": garble,
 }
 
 
@@ -52,7 +79,7 @@ def obey(ctx: rota.Context, order: Order) -> object:
         case "snooze":
             return rota.Snooze(600, reason="later")
         case "fail":
-            return rota.Fail("for good")
+            return ENDS[order.path](ctx)
         case "not-json":
             return object()
         case "die":
@@ -64,9 +91,10 @@ def obey(ctx: rota.Context, order: Order) -> object:
                 time.sleep(0.01)
             return {"stopped": True}
         case "progress":
-            for step in range(45):
+            # Longer than the lease.
+            for step in range(75):
                 time.sleep(0.1)
-                ctx.progress(step / 45)
+                ctx.progress(step / 75)
             return "long"
         case "stubborn":
             # A grandchild in a session of its own, deaf to SIGTERM, that writes its process id.

@@ -32,8 +32,12 @@ def until(condition: Callable[[], Any], what: str, *, timeout_s: float = WAIT_S)
 
 
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of the tests without what Rota or PostgreSQL would read there; warnings are errors."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "PG", "PYTHON"))}
+    """The environment of the tests without what Rota or PostgreSQL would read there; warnings are errors.
+
+    A file of certificates would be read whole by each process that imports aiohttp: a tenth of a second of CPU.
+    """
+    left = ("ROTA_", "PG", "PYTHON", "SSL_CERT_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left)}
     # Some libraries leave sockets and files to the garbage collector when a process ends.
     return {**kept, "PYTHONWARNINGS": "error,ignore::ResourceWarning", **(more or {})}
 

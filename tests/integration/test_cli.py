@@ -1,11 +1,14 @@
 """The `rota` command as a person calls it: real processes on a real database, and each refusal in one sentence."""
 
 import asyncio
+import contextlib
 import json
+import os
 import re
 import shlex
 import signal
 import subprocess
+import termios
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -338,6 +341,30 @@ def test_the_table_says_how_to_see_more(rota: Rota, psql: Psql) -> None:
     assert len(lines) == 22 and lines[-1].startswith("More: --after ")
     rest = rota("jobs", "list", *lines[-1].removeprefix("More: ").split()).out.splitlines()
     assert len(rest) == 6 and not rest[-1].startswith("More")
+
+
+def test_what_a_person_copies_stays_whole_on_a_narrow_terminal(rota: Rota, psql: Psql) -> None:
+    psql(rota.dsn, "SELECT count(rota.enqueue('page')) FROM generate_series(1, 2)")
+    listed = on_terminal([*ROTA, "jobs", "list", "--limit", "1"], rota, columns=30).splitlines()
+    more = next(line for line in listed if "--after" in line)
+    (job_id,) = re.findall(r"--after ([0-9a-f-]{36})", more)
+    assert job_id in on_terminal([*ROTA, "jobs", "show", job_id], rota, columns=30)
+
+
+def on_terminal(argv: list[str | Path], rota: Rota, *, columns: int) -> str:
+    """What a command shows on a terminal of this width."""
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        termios.tcsetwinsize(theirs, (24, columns))
+        environ = {"PATH": os.environ["PATH"], "TERM": "xterm", "ROTA_DSN": rota.dsn}
+        with subprocess.Popen(argv, cwd=rota.folder, env=environ, stdout=theirs, stderr=theirs) as program:
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # Linux says that the last one has closed the terminal
+                while part := screen.read(65_536):
+                    shown += part
+        assert program.returncode == 0, shown
+    return shown.decode()
 
 
 # --- jobs show ---

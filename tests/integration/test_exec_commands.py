@@ -404,6 +404,14 @@ async def test_a_killed_keeper_takes_its_command_with_it_and_no_other(tmp_path: 
         assert (await b.run("sh", ["true"])).ok
 
 
+@pytest.mark.parametrize("script", ["kill -STOP $PPID; sleep 1000", "trap '' TERM; while :; do kill -STOP $PPID; done"])
+async def test_a_command_that_stops_its_keeper_ends_all_the_same(tmp_path: Path, script: str) -> None:
+    async with bench(tmp_path) as b:
+        receipt = await b.run("sh", [script], timeout_s=0.5)
+        assert receipt.ended_by == "timeout"
+        assert (await b.run("sh", ["echo hi"])).stdout_prefix == "hi\n"
+
+
 async def test_a_killed_nursery_is_started_again(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         receipt = b.start("sh", ["sleep 0.5; echo fine"])
@@ -415,6 +423,16 @@ async def test_a_killed_nursery_is_started_again(tmp_path: Path) -> None:
         nursery.kill()
         assert (await receipt).stdout_prefix == "fine\n"
         many = await asyncio.gather(*(b.run("sh", ["sleep 0.1"]) for _ in range(6)))
+        assert all(one.ok for one in many)
+
+
+async def test_a_nursery_that_a_command_has_stopped_goes_on(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        await b.run("sh", ["true"])
+        nursery = b.commands._keepers._nursery
+        assert nursery is not None
+        await b.run("sh", [f"kill -STOP {nursery.pid}"])
+        many = await asyncio.gather(*(b.run("sh", ["sleep 0.1"]) for _ in range(3)))
         assert all(one.ok for one in many)
 
 

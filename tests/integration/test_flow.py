@@ -22,7 +22,7 @@ from rota.queue.io import crew as crew_module
 from rota.queue.io.store import Store
 from rota.queue.job import Ask, JobRow, State
 from tests.integration import flow_program
-from tests.integration.test_worker import Bench, made_bench, until, working
+from tests.integration.test_worker import NEVER_S, Bench, made_bench, until, working
 
 WAIT_S = 60.0
 
@@ -305,7 +305,14 @@ async def test_a_transaction_that_is_never_committed_is_a_failed_try(bench: Benc
 
 
 @pytest.mark.parametrize("why", ["cancelled", "taken"])
-async def test_a_success_that_may_not_be_is_refused_with_its_data(bench: Bench, why: str) -> None:
+async def test_a_success_that_may_not_be_is_refused_with_its_data(migrated_dsn: str, why: str) -> None:
+    # The worker does not look meanwhile: it would end a handler that is cancelled, before that has come to its end.
+    async with made_bench(migrated_dsn, poll_s=NEVER_S, cancel_grace_s=0.5, stop_grace_s=0) as bench:
+        await bench.conn.execute("CREATE TABLE data (what text)")
+        await a_success_is_refused(bench, why)
+
+
+async def a_success_is_refused(bench: Bench, why: str) -> None:
     dsn, said = bench.app.settings.require_dsn(), []
 
     @bench.app.job

@@ -12,7 +12,7 @@ import pytest
 from yarl import URL
 
 from rota.runners.io.replica import Replica
-from tests.integration.gateways import TOKEN, Device, Engine, Runner, connected, gateway, pair
+from tests.integration.gateways import TOKEN, WAIT_S, Device, Engine, Runner, connected, gateway, pair
 
 
 @pytest.fixture
@@ -73,6 +73,30 @@ async def test_a_result_that_is_too_deep_to_be_told_is_not_kept(
             await runner.socket.send(deep(frame | {"payload": payload}, levels).decode())
         found = await engine.until(job, "Succeeded")
         assert json.dumps(found["result"]).count("[") == 150
+
+
+@pytest.mark.parametrize("broken", [{"ok": True, "opId": 7}, {"ok": True}, {"ok": "yes"}, {"huge": "x" * 4_194_304}])
+async def test_an_answer_that_nobody_can_read_ends_the_wait_for_it(
+    engine: Engine, replica: Replica, device: Device, broken: dict[str, Any]
+) -> None:
+    async with connected(replica, device.auth()) as runner:
+        assign, session = await session_of(engine, runner)
+        asking = asyncio.create_task(engine.op(session, "stat", {"path": "a"}, opId="op-1"))
+        await runner.hear("op.request")
+        await runner.of_job("progress", assign, stage=5)  # no good either, and no answer
+        await runner.of_job("op.response", assign, session, **{"opId": "op-1", **broken})
+        status, answer = await asyncio.wait_for(asking, WAIT_S)
+        code = "message_too_large" if "huge" in broken else "bad_message"
+        assert (status, answer["ok"], answer["error"]["code"], answer["error"]["retryable"]) == (
+            200,
+            False,
+            code,
+            False,
+        )
+        # The session goes on, and so does the connection.
+        asking = asyncio.create_task(engine.op(session, "stat", {"path": "a"}, opId="op-2"))
+        await runner.answer(assign, {"exists": False, "bytes": 0})
+        assert (await asking)[1]["ok"]
 
 
 async def test_names_that_no_runner_would_read_are_refused(engine: Engine, replica: Replica, device: Device) -> None:

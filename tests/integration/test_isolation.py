@@ -20,6 +20,9 @@ from rota.slots.messages import Cancel, EndedBy, Receipt, Want
 from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang
 from tests.integration.isolation_program import Order, calls, obey
 
+WAIT_S = 60.0
+"""How long what must come is awaited."""
+
 
 @contextlib.asynccontextmanager
 async def working(dsn: str, **options: object) -> AsyncIterator[tuple[rota.App, Store]]:
@@ -32,11 +35,13 @@ async def working(dsn: str, **options: object) -> AsyncIterator[tuple[rota.App, 
         yield app, await app.store()
     finally:
         worker.stop()
-        await asyncio.wait_for(run, 20)
+        await asyncio.wait_for(run, WAIT_S)
         await app.stop()
 
 
-async def until(store: Store, job: rota.Enqueued, check: Callable[[JobRow], bool], *, seconds: float = 20) -> JobRow:
+async def until(
+    store: Store, job: rota.Enqueued, check: Callable[[JobRow], bool], *, seconds: float = WAIT_S
+) -> JobRow:
     deadline = time.monotonic() + seconds
     while True:
         row = (await store.show(job.id))[0]
@@ -68,7 +73,7 @@ def is_gone(pid: int) -> bool:
 
 
 async def wait_for_file(path: Path) -> str:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while not path.is_file() or not path.read_text():
         assert time.monotonic() < deadline, "the handler did not begin"
         await asyncio.sleep(0.02)
@@ -94,14 +99,20 @@ async def test_a_child_answers_and_serves_again(migrated_dsn: str) -> None:
         ("raise book", "failed", 2, "ValueError: word word"),
         ("raise leaves", "failed", 2, "Leaves: its message cannot be read, because that raises SystemExit"),
         ("raise bare", "failed", 2, "Bare: b"),
-        ("fail", "failed", 1, "for good"),
+        ("raise badly", "failed", 2, "OSError: for ? good (isolation_program.py:"),
+        ("fail plain", "failed", 1, "for good"),
+        ("fail badly", "failed", 1, "for ? good"),
+        ("fail at length", "failed", 1, "for good for good"),
+        ("fail by a wait without end", "failed", 1, "What the handler returned cannot be handed to its worker"),
+        ("fail garbling", "failed", 2, "The child process could not be understood and was killed: a frame of"),
+        ("fail by too much", "failed", 1, "bytes, with the jobs that follow it; at most"),
         ("not-json", "failed", 1, "The result cannot be stored: $ is a object"),
         ("die", "failed", 2, "The child process ended in the middle of the job (exit status 9)"),
     ],
 )
 async def test_how_a_job_in_a_child_can_fail(migrated_dsn: str, do: str, state: str, tries: int, error: str) -> None:
     async with working(migrated_dsn, max_tries=2) as (app, store):
-        row = await until(store, await app.enqueue("obey", Order(*do.split())), ended)
+        row = await until(store, await app.enqueue("obey", Order(*do.split(maxsplit=1))), ended)
         assert (row.state, row.tries) == (state, tries)
         assert error in (row.last_error or "")
         # The worker lives, and the next job finds a child.
@@ -138,12 +149,12 @@ async def test_a_program_may_take_longer_to_load_than_a_lease_lasts(
         run = asyncio.create_task(worker.run())
         row = await until(store, await app.enqueue("slow"), ended)
         worker.stop()
-        await asyncio.wait_for(run, 20)
+        await asyncio.wait_for(run, WAIT_S)
     assert (row.state, row.result, row.last_error) == ("done", "1", None)
 
 
 async def test_progress_of_a_child_moves_the_lease(migrated_dsn: str) -> None:
-    async with working(migrated_dsn, lease_s=3, heartbeat_s=0.3) as (app, store):
+    async with working(migrated_dsn, lease_s=6, heartbeat_s=0.3) as (app, store):
         job = await app.enqueue("obey", Order("progress"))
         await until(store, job, lambda row: bool(row.progress) and json.loads(row.progress)["fraction"] > 0.1)
         row = await until(store, job, ended)
@@ -155,13 +166,13 @@ async def test_cancel_asks_first(migrated_dsn: str, tmp_path: Path) -> None:
         job = await app.enqueue("obey", Order("wait-until-stopped", str(tmp_path / "begun")))
         await wait_for_file(tmp_path / "begun")
         assert await app.cancel(job.id) == "leased"
-        row = await until(store, job, ended, seconds=3)
+        row = await until(store, job, ended, seconds=8)  # of ten that it has before its end
         assert (row.state, row.result) == ("cancelled", None), "what it returned once it knew is no result"
 
 
 async def test_a_stalled_tree_is_killed_whole(migrated_dsn: str, tmp_path: Path) -> None:
     """The grandchild has left the process group and does not hear SIGTERM."""
-    async with working(migrated_dsn, lease_s=2, heartbeat_s=0.5, max_tries=1) as (app, store):
+    async with working(migrated_dsn, lease_s=6, heartbeat_s=0.5, max_tries=1) as (app, store):
         job = await app.enqueue("obey", Order("stubborn", str(tmp_path / "pid")))
         grandchild = int(await wait_for_file(tmp_path / "pid"))
         row = await until(store, job, ended)
@@ -204,7 +215,7 @@ async def calling(dsn: str, server: StandIn, **options: object) -> AsyncIterator
         yield app, await app.store()
     finally:
         worker.stop()
-        await asyncio.wait_for(run, 20)
+        await asyncio.wait_for(run, WAIT_S)
         await app.stop()
 
 

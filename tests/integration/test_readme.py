@@ -123,7 +123,7 @@ class Place:
     @property
     def environ(self) -> dict[str, str]:
         """The reader's environment: this interpreter's commands first, and no setting but the database."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "PG"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "PG", "SSL_CERT_"))}
         kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
         return {**kept, "ROTA_DSN": self.dsn, "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -478,6 +478,8 @@ def logged() -> Iterator[tuple[str, str]]:
                     yield event, "error" if level == "exception" else level
                 case ast.AnnAssign(target=ast.Name(id="LOSS_WORDS"), value=ast.Dict(values=words)):
                     yield from ((ast.literal_eval(word), "warning") for word in words)
+                case ast.AnnAssign(target=ast.Name(id="EVENT"), value=ast.Constant(str(event))):
+                    yield event, "critical"  # the warden's last word, which has no log of its own
 
 
 def test_the_drawing_of_states_is_the_table_of_states() -> None:

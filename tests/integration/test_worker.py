@@ -33,7 +33,7 @@ from tests.postgres_servers import DEFAULT_SERVER
 
 WAIT_S = 60.0
 """Generous: only a failing test waits that long."""
-SOON_S = 2.0
+SOON_S = 10.0
 """What `at once` may take on a busy machine; far less than the poll interval of the tests that use it."""
 NEVER_S = 60.0
 """A poll interval that no test waits for."""
@@ -206,7 +206,7 @@ ENDINGS = {
                         error="Unsayable: its message cannot be read, because that raises KeyError", waits_s=40),
     "leaves": Ending(raises(Leaves()), State.QUEUED,
                      error="Leaves: its message cannot be read, because that raises SystemExit", waits_s=40),
-    "a book": Ending(raises(ValueError("word " * 10_000_000)), State.QUEUED, error="ValueError: word word", waits_s=40),
+    "a book": Ending(raises(ValueError("word " * 1_000_000)), State.QUEUED, error="ValueError: word word", waits_s=40),
     "error with bad text": Ending(raises(OSError("bad \0 name \udcff")), State.QUEUED,
                                   error="OSError: bad \N{REPLACEMENT CHARACTER} name ?", waits_s=40),
     "no JSON": Ending(lambda: {"when": object()}, State.FAILED, error="The result cannot be stored: $.when "),
@@ -240,7 +240,7 @@ async def test_what_a_handler_says_becomes_of_its_job(bench: Bench, ending: Endi
             assert row.last_error is not None and row.last_error.startswith(ending.error)
         if ending.waits_s is not None:
             assert row.started_at is not None
-            assert abs((row.run_after - row.started_at).total_seconds() - ending.waits_s) < SOON_S
+            assert abs((row.run_after - row.started_at).total_seconds() - ending.waits_s) < SOON_S / 2
         other = await bench.app.enqueue("kind")  # whatever that was, the worker goes on
         await bench.reaches(other.id, lambda row: row.lease_epoch == 1 and row.state is not State.LEASED)
     assert worker.ready.is_set()

@@ -610,3 +610,16 @@ def test_no_step_begins_when_its_holder_may_be_ending_the_process() -> None:
     last = held.deadline - held.rest_s
     assert book.ending(now=last - 0.001) == []
     assert book.ending(now=last) == [lease()]
+
+
+def test_what_runs_in_a_thread_ends_with_its_lease_whoever_looks() -> None:
+    book = granted(lease(1), sent_at=100.0)
+    held = book.grant(lease(2), lease_s=60.0, heartbeat_s=10.0, sent_at=100.0)
+    assert book.end_by(now=100.0) == math.inf
+    held.in_thread = True
+    assert book.end_by(now=100.0) == 160.0
+    assert book.end_by(now=160.0) == math.inf, "whoever looks then has seen to it"
+    held.ends(now=120.0)
+    assert book.end_by(now=120.0) == math.inf
+    book.gone_by = 130.0
+    assert book.end_by(now=120.0) == 130.0

@@ -11,6 +11,7 @@ from rota.cli.options import Json, read_settings
 from rota.cli.worker import on_signals, run
 from rota.errors import SettingsError
 from rota.io import log, terminal
+from rota.io.privacy import keep_private
 from rota.slots.config import ExecConfig, read_exec_config
 from rota.slots.io.execserver import run_exec_server, without_program
 from rota.slots.io.server import ExecServer
@@ -48,6 +49,7 @@ def execserver(
         token, own_port = section.token or settings.exec_token, section.port if port is None else port
         return replace(read, server=replace(section, token=token, port=own_port))
 
+    keep_private()  # commands are of the same user, and are not to read the token
     told = told_by_file()
     log.setup(settings)
 

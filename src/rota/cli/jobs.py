@@ -103,7 +103,7 @@ def list_jobs(  # noqa: PLR0917 - the options of a command
             right=("tries",),
         )  # fmt: skip
         if more:
-            terminal.out.print(f"More: --after {rows[-1].id}", style="dim")
+            terminal.out.print(f"More: --after {rows[-1].id}", style="dim", soft_wrap=True)
 
     _run(work, dsn=dsn, schema=schema)
 
@@ -296,7 +296,7 @@ def _about(row: JobRow) -> Text:
 
 
 def _print_job(row: JobRow) -> None:
-    terminal.out.print(Text(str(row.id), style="bold"))
+    terminal.out.print(Text(str(row.id), style="bold"), soft_wrap=True)
     terminal.print_facts(
         [
             ("kind", row.kind),

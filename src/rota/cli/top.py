@@ -99,7 +99,10 @@ def screen(now: Board, *, place: str, width: int, lines: int | None = None) -> G
     orphans = ", ".join(line.kind for line in now.kinds if line.due and not line.taken)
     return Group(
         _cut(Text.assemble(("rota top", "bold"), f"  {place}  {datetime.now(UTC):%H:%M:%S} UTC"), width),
-        Text(f"{now.running:,} running, {now.due:,} waiting, {_plural(len(now.servers), 'server')}{left_out}"),
+        _cut(
+            Text(f"{now.running:,} running, {now.due:,} waiting, {_plural(len(now.servers), 'server')}{left_out}"),
+            width,
+        ),
         _cut(Text(f"nobody takes: {terminal.plain(orphans)}" if orphans else "", style="bold red"), width),
         *_table(
             ("kind", "running", "waiting", "later", "oldest", "done/min", "failed/min"), map(_kind, kinds), width=width

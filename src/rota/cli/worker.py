@@ -5,9 +5,9 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -59,7 +59,7 @@ def worker(  # noqa: PLR0917 - the options of a command
     log.setup(app.settings)
     if alone or supervised:
         metering = metering_of(app.settings, folder=meters, alone=alone)
-        status = run(work(app, supervised=supervised, ready_to=ready_to, metering=metering))
+        run(_to_the_end(work(app, supervised=supervised, ready_to=ready_to, metering=metering)))
     else:
         # Bad settings show here, once, and not in every child.
         app.taken()
@@ -67,11 +67,21 @@ def worker(  # noqa: PLR0917 - the options of a command
         with meters_folder(app.settings) as folder:
             commands = worker_commands(program, count=processes, settings=app.settings, meters=folder)
             status = run(supervise(app, commands, meters=folder))
+        _end(status)
+
+
+async def _to_the_end(working: Awaitable[int]) -> int:
+    """Ends this process with what `working` gives, while the event loop is still there: its own end would wait for
+    every thread that a handler began (`asyncio.to_thread`), however long that takes."""
+    return _end(await working)
+
+
+def _end(status: int) -> NoReturn:
+    """Ends this process: a thread that does not stop must not keep it, as its jobs may start elsewhere in a moment."""
     for stream in (sys.stdout, sys.stderr):
         # A handler may have closed them, or taken them away.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
-    # A thread that does not stop must not keep the process, whose jobs may start elsewhere in a moment.
     os._exit(status)
 
 
@@ -126,15 +136,16 @@ async def supervise(app: App, commands: list[Command], *, meters: Path | None) -
 def on_signals(stop: Callable[[], None]) -> None:
     """Calls `stop` on SIGTERM and on Ctrl-C, each time, and on SIGHUP where it is the first of all.
 
-    A terminal that closes often sends SIGHUP twice, and service managers send it right after SIGTERM: it never means
-    impatience. Who started this with SIGHUP ignored (nohup) wants it to outlive the terminal.
+    A terminal that closes often sends SIGHUP twice, and service managers send it together with SIGTERM, in no order
+    that shows here: it never means impatience. Who started this with SIGHUP ignored (nohup) wants it to outlive the
+    terminal.
     """
-    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    loop, heard = asyncio.get_running_loop(), set[signal.Signals]()
 
     def on_signal(number: signal.Signals) -> None:
-        if number is not signal.SIGHUP or not asked.is_set():
-            asked.set()
+        if not heard or (number is not signal.SIGHUP and heard != {signal.SIGHUP}):
             stop()
+        heard.add(number)
 
     hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
     for number in (signal.SIGTERM, signal.SIGINT, *hangup):

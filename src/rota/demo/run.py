@@ -33,6 +33,7 @@ from rota.io.embedded import EmbeddedPostgres
 from rota.io.ffmpeg import Tools, find_tools
 from rota.io.processes import Command, ProcessTree
 from rota.io.terminal import duration, print_table, state
+from rota.queue.explain import SHORT_ID
 from rota.queue.io.store import Store
 from rota.queue.job import ENDED, JobFilter, JobRow, State
 from rota.settings import Settings
@@ -44,6 +45,8 @@ KILL_FROM: Final = 0.1
 KILL_ANYHOW: Final = 0.5
 """The share of ended jobs at which any busy worker will do."""
 TIMEOUT_S: Final = 1800.0
+IDS_WIDTH: Final = 100
+"""From so many columns on the table at the end has room for ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,11 +258,13 @@ def _report(
     folder: Path, console: Console,
 ) -> None:  # fmt: skip
     console.print()
+    # The jobs were added at once: an id that is cut is like all others.
+    ids = console.width >= IDS_WIDTH
     print_table(
-        ("job", "kind", "file", "state", "tries", "time", "worker", "result"),
+        (*(("job",) if ids else ()), "kind", "file", "state", "tries", "time", "worker", "result"),
         [
             (
-                str(row.id)[:18],
+                *((str(row.id)[:SHORT_ID],) if ids else ()),
                 row.kind.replace("_", " "),
                 planned[row.id].source.name,
                 state(row.state),

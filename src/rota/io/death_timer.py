@@ -7,6 +7,7 @@ while the machine sleeps, and it also ends a process that stands still.
 import ctypes
 import signal
 import sys
+from math import inf
 from typing import Final
 
 CLOCK_BOOTTIME: Final = 7
@@ -43,9 +44,9 @@ class DeathTimer:
                 made = libc.timer_create(CLOCK_BOOTTIME, ctypes.byref(event), ctypes.byref(self._timer))
                 self._libc = libc if made == 0 else None
 
-    def set(self, at: float | None) -> None:
-        """Sets it to a time of the clock of leases; None: to none."""
+    def set(self, at: float) -> None:
+        """Sets it to a time of the clock of leases; inf: to none."""
         if self._libc is not None:
-            at_ns = 0 if at is None else max(1, int(at * NS))
+            at_ns = 0 if at == inf else max(1, int(at * NS))
             times = _Times(0, 0, at_ns // NS, at_ns % NS)
             self._libc.timer_settime(self._timer, TIMER_ABSTIME, ctypes.byref(times), None)

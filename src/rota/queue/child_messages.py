@@ -21,6 +21,7 @@ from rota.ids import JobId
 from rota.lease import Lease
 from rota.queue.child_calls import Answered, Asks
 from rota.queue.job import ClaimedJob, HandlerOutcome, NewJob, Scope
+from rota.queue.payload import cut_text
 
 START_S_MAX: Final = 30.0
 """How long a child may take to be ready; one that hangs while it starts is killed. As long may the program take that it
@@ -156,9 +157,31 @@ def run_message(job: ClaimedJob, target: Target, *, deadline: float, schema: str
     )  # fmt: skip
 
 
+def last_frame(ended: Ended) -> bytes:
+    """The last message of a job as bytes on the wire, whatever its handler has put into it: what cannot be handed over
+    fails the job for good, as a result does that cannot be stored."""
+    try:
+        data = frame(ended)
+    except Exception as error:
+        return frame(_refused(ended, f"What the handler returned cannot be handed to its worker: {error}"))
+    if len(data) - _LENGTH.size > FRAME_BYTES_MAX:
+        size = f"{len(data):,} bytes, with the jobs that follow it; at most {FRAME_BYTES_MAX:,} are allowed"
+        return frame(_refused(ended, f"The end of the job has {size} in a child process"))
+    return data
+
+
+def _refused(ended: Ended, error: str) -> Ended:
+    # A success that the handler has written itself stands.
+    return Ended(
+        error=cut_text(error), final=True, told=ended.told, written=ended.written, sure=ended.sure,
+        batch_id=ended.batch_id,
+    )  # fmt: skip
+
+
 def outcome_message(outcome: HandlerOutcome) -> Ended:
-    """A handler's outcome as a message."""
-    return Ended(outcome=type(outcome).__name__, facts=asdict(outcome))
+    """A handler's outcome as a message; its texts as a job keeps them."""
+    facts = {name: cut_text(fact) if isinstance(fact, str) else fact for name, fact in asdict(outcome).items()}
+    return Ended(outcome=type(outcome).__name__, facts=facts)
 
 
 def outcome_of(ended: Ended) -> HandlerOutcome:
@@ -177,7 +200,7 @@ class Frames:
     def feed(self, data: bytes) -> Iterator[Message]:
         """Takes bytes as they come, and gives the messages that are whole.
 
-        Raises: ValueError if the bytes are no frames.
+        Raises: ValueError if the bytes are no frames of such messages; nothing that comes after can be read.
         """
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
@@ -189,4 +212,8 @@ class Frames:
                 return
             body = bytes(self._buffer[_LENGTH.size : end])
             del self._buffer[:end]
-            yield _decoder.decode(body)
+            try:
+                message: Message = _decoder.decode(body)
+            except msgspec.MsgspecError as error:
+                raise ValueError(f"a message that this version does not know: {error}") from None
+            yield message

@@ -392,6 +392,19 @@ class FailedJob(Struct, frozen=True, gc=False):
 # What a handler may return. Any other value is the job's result, and an exception is a failed try.
 
 
+# What no worker could do is refused where the handler says it, and not only once a worker reads it.
+
+
+def _check_wait(outcome: str, seconds: object) -> None:
+    if not isinstance(seconds, int | float):
+        raise TypeError(f"rota.{outcome} waits for a number of seconds, and this is a {type(seconds).__name__}")
+
+
+def _check_text(outcome: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"rota.{outcome} takes a text, and this is a {type(text).__name__}")
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """This try failed; run again after `after_s` seconds (None: the kind's own wait). Counts a try.
@@ -401,6 +414,12 @@ class Retry:
     after_s: float | None = None
     error: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.after_s is not None:
+            _check_wait("Retry", self.after_s)
+        if self.error is not None:
+            _check_text("Retry", self.error)
+
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
@@ -409,6 +428,11 @@ class Snooze:
     after_s: float
     reason: str | None = None
 
+    def __post_init__(self) -> None:
+        _check_wait("Snooze", self.after_s)
+        if self.reason is not None:
+            _check_text("Snooze", self.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Again:
@@ -416,6 +440,9 @@ class Again:
     at 0. No row is added."""
 
     after_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_wait("Again", self.after_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +458,11 @@ class GiveBack:
     reason: str | None = None
     after_s: float = 1.0
 
+    def __post_init__(self) -> None:
+        _check_wait("GiveBack", self.after_s)
+        if self.reason is not None:
+            _check_text("GiveBack", self.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Fail:
@@ -438,12 +470,19 @@ class Fail:
 
     reason: str
 
+    def __post_init__(self) -> None:
+        _check_text("Fail", self.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
     """The job ended because somebody wanted it to."""
 
     reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.reason is not None:
+            _check_text("Cancelled", self.reason)
 
 
 HandlerOutcome = Retry | Snooze | Again | Yield | GiveBack | Fail | Cancelled

@@ -9,12 +9,26 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from rota.ids import Holder, JobId
 from rota.lease import Lease, Renewal
 from rota.queue.history import TryEnd
-from rota.queue.job import Ask, ClaimedJob, Dedupe, Finish, Full, JobRow, Outcome, Poll, Release, Scope, State, Swept
+from rota.queue.job import (
+    ENDED,
+    Ask,
+    ClaimedJob,
+    Dedupe,
+    Finish,
+    Full,
+    JobRow,
+    Outcome,
+    Poll,
+    Release,
+    Scope,
+    State,
+    Swept,
+)
 from rota.queue.limits import Rate
 from rota.queue.marks import MARGIN_S, Mark
 from rota.queue.payload import encode
@@ -259,6 +273,12 @@ class ReferenceLeases(ReferenceFleet):
             max_tries=ask.max_tries if row.max_tries is None else row.max_tries,
         )
         return _claimed(leased)
+
+    def _write(self, row: JobRow, **changes: Any) -> JobRow:
+        written = super()._write(row, **changes)
+        if written.state in ENDED:
+            self._turns.discard(written.id)  # who puts it back into the queue has a job that nothing has counted yet
+        return written
 
     def _counted(self) -> list[JobRow]:
         rows = [self._open[job_id] for job_id in self._turns if job_id in self._open]

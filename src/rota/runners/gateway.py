@@ -127,9 +127,12 @@ class Gateway:
 
     def _garbled(self, event: events.Garbled) -> None:
         link = self._links.alive(event.connection)
-        if link is None or link.phase is Phase.OPEN:
+        if link is None:
             return
-        if event.code == messages.ErrorCode.UNSUPPORTED_VERSION:
+        if link.phase is Phase.OPEN:
+            if event.type == messages.OpResponse.type:
+                self._reports.unreadable(link, event)
+        elif event.code == messages.ErrorCode.UNSUPPORTED_VERSION:
             self._links.goodbye(link, CloseCode.UNSUPPORTED, handshake.supported())
         else:
             self._links.end(link, CloseCode.UNSUPPORTED, event.reason)

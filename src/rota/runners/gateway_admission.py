@@ -103,6 +103,7 @@ class Admission:
         if link.elsewhere.get(identity.runner_id, 0) > event.order:
             self._links.end(link, CloseCode.SUPERSEDED, SUPERSEDED)
             return
+        del self._links.registry.checking[link.number]
         link.identity, link.order = identity, event.order
         old = self._links.registry.of_runner.get(identity.runner_id)
         if old is not None:
@@ -123,9 +124,8 @@ class Admission:
     def elsewhere(self, event: events.Elsewhere) -> None:
         """A runner has connected at another replica. Words cross: only what is newer replaces what is here, and a
         replica that holds what is older has not heard of this one."""
-        for link in self._links.registry.links.values():
-            if link.phase is Phase.CHECKING:
-                link.elsewhere[event.runner_id] = max(event.order, link.elsewhere.get(event.runner_id, 0))
+        for link in self._links.registry.checking.values():
+            link.elsewhere[event.runner_id] = max(event.order, link.elsewhere.get(event.runner_id, 0))
         here = self._links.registry.of_runner.get(event.runner_id)
         if here is None:
             return

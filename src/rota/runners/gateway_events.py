@@ -106,11 +106,14 @@ class Received:
 @dataclass(frozen=True, slots=True)
 class Garbled:
     """Server: a frame that is no good: the code and text of its `ProtocolError`; or `binary`; or `unknown_type`, where
-    `from_runner` gave None. It counts as life. Before the welcome it ends the connection, after it nothing happens."""
+    `from_runner` gave None. It counts as life. Before the welcome it ends the connection; after it an answer to an op
+    that nobody can read ends the wait for it, and nothing else happens."""
 
     connection: int
     code: str
     reason: str
+    type: str | None = None
+    job_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class Links:
     def greeted(self, link: Link) -> None:
         """Its hello has come and is looked at."""
         link.phase = Phase.CHECKING
+        self.registry.checking[link.number] = link
         self._timers.drop(("hello", link.number))
 
     def heard(self, event: events.Heard) -> None:
@@ -78,9 +79,8 @@ class Links:
 
     def bar(self, name: str) -> None:
         """Whoever is being looked at now must not come in on what was read before."""
-        for link in self.registry.links.values():
-            if link.phase is Phase.CHECKING:
-                link.barred.add(name)
+        for link in self.registry.checking.values():
+            link.barred.add(name)
 
     def drain(self, event: events.Drain) -> None:
         """No more jobs are dealt, and the runners are told so."""

@@ -81,12 +81,23 @@ class Ops:
 
         Returns: the op that it was; None if that is not in flight.
         """
-        op = live.gate.answered(message.op_id, self._out.now)
+        return self._answer(live, message.op_id, message.result, message.error)
+
+    def unreadable(self, live: Live, error: messages.OpError) -> None:
+        """The runner has answered what nobody can read: the op that it is at has failed."""
+        op = live.gate.op
+        if op is not None and op.sent:
+            self._answer(live, op.op_id, None, error)
+
+    def _answer(
+        self, live: Live, op_id: str, result: messages.JsonObject | None, error: messages.OpError | None
+    ) -> InFlight | None:
+        op = live.gate.answered(op_id, self._out.now)
         if op is None:
             return None
         for ask in op.waiters:
             self._asks.pop(ask, None)
-            self._out.say(events.AnswerOp(ask, op.op_id, message.result, message.error))
+            self._out.say(events.AnswerOp(ask, op.op_id, result, error))
         return op
 
     def is_away(self, live: Live) -> bool:

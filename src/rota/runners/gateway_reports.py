@@ -65,6 +65,14 @@ class Reports:
         elif not isinstance(message, messages.OpResponse) or frame.session_id == live.job.session_id:
             self._handlers[type(message)](link, live, message)
 
+    def unreadable(self, link: Link, event: events.Garbled) -> None:
+        """Its answer to an op is no message: whoever waits hears so, and does not wait for what can never come."""
+        live = link.jobs.get(event.job_id or "")
+        if live is None or live.state is not State.RUNNING:
+            return
+        self._ops.unreadable(live, messages.OpError(code=event.code, message=event.reason, retryable=False))
+        self._jobs.watch(live)
+
     def _proves(self, live: Live, token: str) -> bool:
         if live.token is not None and live.token[0] == token:
             return live.token[1] > self._out.wall

@@ -53,7 +53,8 @@ def examine_runners(found: RunnerHealth) -> list[Check]:
 def _gateways(found: RunnerHealth) -> Iterator[Check]:
     if not found.gateways:
         level = Level.PROBLEM if found.waiting or found.held else Level.NOTE
-        words = f"no gateway runs, and {found.waiting:,} runner jobs wait"
+        waits = [f"{count:,} {what}" for count, what in ((found.waiting, "wait"), (found.held, "are held")) if count]
+        words = "no gateway runs" + (f", and of the runner jobs {' and '.join(waits)}" if waits else "")
         yield Check("gateways", level, words, "Start one: rota gateway")
         return
     yield Check("gateways", Level.OK, f"{len(found.gateways)} live")

@@ -566,11 +566,12 @@ def _too_large(kind: str, size: int, job_id: str | None) -> ProtocolError:
         "Move large content through a presigned URL.",
         code=ErrorCode.TOO_LARGE,
         job_id=job_id,
+        type=kind,
     )
 
 
 def _decode(frame: str | bytes, decoders: Decoders) -> Frame | None:
-    what, job_id = "This frame", None
+    what, job_id, kind = "This frame", None, None
     try:
         version = _version.decode(frame).v
         if version != ENVELOPE_VERSION:
@@ -583,6 +584,7 @@ def _decode(frame: str | bytes, decoders: Decoders) -> Frame | None:
         known = decoders.get(envelope.type)
         if known is None:
             return None
+        kind = envelope.type
         needs, decoder = known
         if "jobId" in needs and job_id is None:
             raise msgspec.ValidationError("Object missing required field `jobId`")
@@ -597,5 +599,8 @@ def _decode(frame: str | bytes, decoders: Decoders) -> Frame | None:
         return Frame(envelope.id, message, job_id, envelope.session_id)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ProtocolError(
-            f"{what} is no good: {error}. See docs/protocol/runners.md.", code=ErrorCode.BAD_MESSAGE, job_id=job_id
+            f"{what} is no good: {error}. See docs/protocol/runners.md.",
+            code=ErrorCode.BAD_MESSAGE,
+            job_id=job_id,
+            type=kind,
         ) from None

@@ -159,6 +159,8 @@ class Registry:
     links: dict[int, Link] = field(default_factory=dict)
     of_runner: dict[str, Link] = field(default_factory=dict)
     """The newest link of each runner, from when it was verified."""
+    checking: dict[int, Link] = field(default_factory=dict)
+    """Those whose hello is looked at: few of thousands."""
     _idle: dict[tuple[str, str | None], OrderedDict[int, Link]] = field(default_factory=dict)
 
     def place(self, link: Link) -> None:
@@ -186,6 +188,7 @@ class Registry:
     def forget(self, link: Link) -> None:
         """The link is over."""
         link.phase = Phase.CLOSING
+        self.checking.pop(link.number, None)
         self.place(link)
         if link.identity is not None and self.of_runner.get(link.identity.runner_id) is link:
             del self.of_runner[link.identity.runner_id]

@@ -35,7 +35,7 @@ def shown(now: Board, *, width: int, lines: int | None = None) -> list[str]:
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
 def test_no_line_is_wider_than_the_terminal_and_none_is_broken(width: int) -> None:
     lines = shown(BUSY, width=width)
     assert max(map(len, lines)) <= width

@@ -10,7 +10,7 @@ from rota.commands import Call, Completed
 from rota.errors import ExecError, ExecFailed, ExecLost, ExecRefused, NoSlot, RotaError, SettingsError
 from rota.queue import child_calls
 from rota.queue.child_calls import Answered, Asks, Report, answered, asks, call_of, completed, failed
-from rota.queue.child_messages import Frames, frame
+from rota.queue.child_messages import Frames, Ready, frame
 
 REPORT = Report("exit", 0, None, None, None, 1.5, 7, 3, 2, 0, None, False, True)
 
@@ -86,3 +86,9 @@ def test_what_an_error_carries_comes_along() -> None:
     with pytest.raises(NoSlot, match="none came") as none:
         completed(travel(failed(3, NoSlot("none came", after_s=60.0))))
     assert none.value.after_s == 60.0
+
+
+def test_bytes_that_are_no_messages_are_one_kind_of_error() -> None:
+    for body in (b"\xc1", frame(Ready())[4:].replace(b"Ready", b"Other")):
+        with pytest.raises(ValueError, match="does not know"):
+            list(Frames().feed(len(body).to_bytes(4, "big") + body))

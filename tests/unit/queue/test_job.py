@@ -1,17 +1,26 @@
 """The state table: what may follow what, what is final, and that every state can be reached."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
+
+import pytest
 
 from rota.ids import JobId
 from rota.lease import Lease
 from rota.queue.job import (
     ENDED,
     NEXT_STATES,
+    Again,
+    Cancelled,
     ClaimedJob,
     Dedupe,
+    Fail,
+    GiveBack,
     Outcome,
+    Retry,
     Scope,
+    Snooze,
     State,
     forever_key,
     open_key,
@@ -100,3 +109,29 @@ def test_the_queues_order() -> None:
     ]
     assert sorted(reversed(in_order), key=lambda job: job.order) == in_order
     assert in_order[0].id == JobId(UUID(int=9))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Snooze("3"), "Snooze waits for a number of seconds, and this is a str"),
+        (lambda: Snooze(None), "Snooze waits for a number of seconds, and this is a NoneType"),
+        (lambda: Snooze(3, reason=7), "Snooze takes a text, and this is a int"),
+        (lambda: Retry(after_s=timedelta(minutes=5)), "Retry waits for a number of seconds, and this is a timedelta"),
+        (lambda: Retry(error=ValueError("x")), "Retry takes a text, and this is a ValueError"),
+        (lambda: Again("soon"), "Again waits for a number"),
+        (lambda: GiveBack(after_s=b"1"), "GiveBack waits for a number"),
+        (lambda: GiveBack(5), "GiveBack takes a text"),
+        (lambda: Fail(ValueError("x")), "Fail takes a text, and this is a ValueError"),
+        (lambda: Fail(None), "Fail takes a text, and this is a NoneType"),
+        (lambda: Cancelled(5), "Cancelled takes a text"),
+    ],
+)
+def test_an_outcome_that_no_worker_could_do_is_refused_where_it_is_made(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(TypeError, match=f"^rota.{said}"):
+        make()
+
+
+def test_what_is_left_out_of_an_outcome_is_no_fault() -> None:
+    assert (Retry().after_s, Snooze(0).reason, Again().after_s, GiveBack().reason) == (None, None, 0.0, None)
+    assert (Cancelled().reason, Fail("").reason, Snooze(float("nan")).reason) == (None, "", None)

@@ -158,7 +158,10 @@ def test_the_doctor_names_what_waits_for_nobody() -> None:
 def test_the_doctor_names_gateways_that_are_missing_leases_and_organisations() -> None:
     (missing, *_) = examine_runners(RunnerHealth(waiting=3))
     assert (missing.about, missing.level) == ("gateways", Level.PROBLEM)
-    assert examine_runners(RunnerHealth(devices=1))[0].level is Level.NOTE
+    (idle, *_) = examine_runners(RunnerHealth(devices=1))
+    assert (idle.level, idle.words) == (Level.NOTE, "no gateway runs")
+    (busy, *_) = examine_runners(RunnerHealth(waiting=3, held=1))
+    assert busy.words == "no gateway runs, and of the runner jobs 3 wait and 1 are held"
     found = RunnerHealth(
         gateways=seen(FITS).gateways,
         asked=True,

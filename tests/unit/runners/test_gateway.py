@@ -116,7 +116,10 @@ def test_nothing_is_said_or_kept_when_nothing_is_left() -> None:
     desk(events.AskGone(1))
     desk.answer(proof)
     desk.hear(messages.Complete(**proof, outcome="succeeded"), job_id=JOB)
-    desk(events.Lost(1))
+    desk.hello(2)
+    for connection in (1, 2):
+        desk(events.Lost(connection))
     assert desk.wait(1000) == []
-    core = desk.core
-    assert not (core.jobs or core._jobs._sessions or core._ops._asks or core.registry.links or core.registry.of_runner)
+    core, registry = desk.core, desk.core.registry
+    assert not (core.jobs or core._jobs._sessions or core._ops._asks)
+    assert not (registry.links or registry.of_runner or registry.checking)

@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from contextvars import copy_context
+from math import inf
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -45,6 +46,7 @@ from rota.queue.child_messages import (
     Until,
     Waiting,
     frame,
+    last_frame,
     outcome_message,
 )
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
@@ -52,7 +54,7 @@ from rota.queue.history import JobLog, LogLine
 from rota.queue.io.context import NO_SESSIONS_IN_A_CHILD, NOT_IN_A_CHILD, Context, Yielded
 from rota.queue.job import Finish, GiveBack, HandlerOutcome, NewJob, Yield
 from rota.queue.kind import Kind
-from rota.queue.payload import encode
+from rota.queue.payload import cut_text, encode
 from rota.sessions import Sessions
 
 PR_SET_PDEATHSIG = 1
@@ -189,10 +191,17 @@ class Host:
         if line is not None:
             self.send(Said(line.number, line.said_at, line.level, line.event, line.fields))
 
-    def send(self, message: Moved | Said | Closing | Ended | Ready | Asks) -> None:
+    def send(self, message: Moved | Said | Closing | Ready | Asks) -> None:
         """Sends a message; the handler's threads may do so at once."""
+        self._send(frame(message))
+
+    def send_last(self, ended: Ended) -> None:
+        """Sends how the job ended."""
+        self._send(last_frame(ended))
+
+    def _send(self, data: bytes) -> None:
         with self._lock:
-            self._wire.sendall(frame(message))
+            self._wire.sendall(data)
 
 
 def main(fd: int, parent: int) -> None:
@@ -216,7 +225,7 @@ def main(fd: int, parent: int) -> None:
         ended = host.with_all(_run(order, host))
         guard.set(None)
         host.end()
-        host.send(ended)
+        host.send_last(ended)
 
 
 class _Orders:
@@ -251,7 +260,7 @@ class _Guard:
         """A job begins, or ends (None)."""
         with self._condition:
             self._deadline = deadline
-            self._timer.set(deadline)
+            self._timer.set(inf if deadline is None else deadline)
             self._condition.notify()
 
     def move(self, deadline: float) -> None:
@@ -341,7 +350,7 @@ def _failed(error: BaseException, head: str = "") -> Ended:
 
 def _traceback(error: BaseException) -> str:
     try:
-        return log.redact_whole("".join(traceback.format_exception(error)))
+        return cut_text(log.redact_whole("".join(traceback.format_exception(error))), bytes_max=4 * log.CHARS_MAX)
     except BaseException as unsayable:
         return f"It cannot be read, because that raises {type(unsayable).__name__}"
 

@@ -69,7 +69,12 @@ class Child:
                 status = await self._process.wait()
                 how = f"signal {-status}" if status < 0 else f"exit status {status}"
                 raise ChildDied(f"The child process ended in the middle of the job ({how})")
-            found = list(self._frames.feed(data))
+            try:
+                found = list(self._frames.feed(data))
+            except ValueError as error:
+                # No later message of it can be read, and no other job may find it.
+                self.kill()
+                raise ChildDied(f"The child process could not be understood and was killed: {error}") from None
             if found:
                 return found
 

@@ -119,7 +119,7 @@ class Crew:
     def start(self, claimed: Iterable[ClaimedJob], *, sent_at: float) -> None:
         """Runs claimed jobs, in their order. `sent_at`: the clock before the claim was sent."""
         book, handlers, running, line = self._leases.book, self._handlers, self._running, self._line
-        shortest_s = inf
+        shortest_s, seen = inf, None
         with self._leases.lock:
             for job in claimed:
                 handler = handlers[job.kind]
@@ -127,7 +127,8 @@ class Crew:
                 held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
                 running[job.lease.job_id] = started = Running(job, handler, held, self._surroundings)
                 line.append(started)
-                shortest_s = min(shortest_s, kind.lease_s)
+                if kind is not seen:
+                    shortest_s, seen = min(shortest_s, kind.lease_s), kind
             self._leases.granted(lease_s=shortest_s, sent_at=sent_at)
         self._idle.clear()
         self._add_task()

@@ -16,12 +16,14 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from random import Random
 from typing import Final
 
 from rota.errors import RotaError
 from rota.ids import Holder, JobId
 from rota.io.clock import lease_clock
+from rota.io.death_timer import DeathTimer
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
 from rota.lease import Lease, Loss, Renewal
@@ -46,6 +48,8 @@ LAST_LEFT_S: Final = 0.5
 """And what counts as left of one that was over when its process went on."""
 ASK_EVERY_S: Final = 1.0
 """How often it asks for cancelled jobs in place of an event loop that does not."""
+STOP_MAX_S: Final = 10.0
+STOP_LOOK_S: Final = 0.01
 LOOK_MAX_S: Final = 0.5
 LOOK_MIN_S: Final = 0.01
 
@@ -105,6 +109,7 @@ class Heart:
         self._random = random
         self._thread: threading.Thread | None = None
         self._warden = Warden()
+        self._timer = DeathTimer()
         self._ending = threading.Event()
         self._renewing: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -118,16 +123,20 @@ class Heart:
         if self._thread is None:
             self._warden.start()
             self._leases.warned = self._warden.tell
+            self._leases.timed = self._timer.set
             self._thread = threading.Thread(target=self._run, name="rota-heart", daemon=True)
             self._thread.start()
 
-    def stop_beating(self) -> None:
+    async def stop_beating(self) -> None:
         """Ends the thread and the warden; safe before start and twice."""
         self._ending.set()
-        if self._thread is not None:
-            self._thread.join(timeout=10)
-            self._thread = None
+        thread, self._thread = self._thread, None
+        # Not in a thread that waits for this one: handlers may keep all of those that an event loop has.
+        gives_up_at = lease_clock() + STOP_MAX_S
+        while thread is not None and thread.is_alive() and lease_clock() < gives_up_at:  # noqa: ASYNC110 - a thread
+            await asyncio.sleep(STOP_LOOK_S)
         self._warden.close()
+        self._timer.set(inf)
 
     def _run(self) -> None:
         try:
@@ -205,6 +214,8 @@ class Heart:
             self._failures = 0
             with self._leases.lock:
                 lost = self._leases.book.renewed(renewals, kept=kept, now=lease_clock())
+                # The next look may come after the old end, if the answer was late.
+                self._leases.looked()
             for lease in lost:
                 self._taken[lease] = lease_clock()
                 self._stop(lease, Loss.TAKEN)

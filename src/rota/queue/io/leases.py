@@ -8,7 +8,7 @@ from typing import Any
 
 from rota.ids import JobId
 from rota.io.clock import lease_clock
-from rota.lease import Lease, LeaseBook
+from rota.lease import Held, Lease, LeaseBook
 
 
 @dataclass(slots=True)
@@ -23,6 +23,10 @@ class GuardedBook:
     """Told by when somebody has to look at the book again, or the process has to end; the warden."""
     look_by: float = inf
     """What it was told last."""
+    timed: Callable[[float], None] = lambda _end_by: None
+    """Told by when this process has to end, even if it stands still; the system's timer."""
+    end_by: float = inf
+    """What that was told last."""
 
     def granted(self, *, lease_s: float, sent_at: float) -> None:
         """Notes that leases were granted, the shortest of them of this length, before any of their jobs begins: one
@@ -31,17 +35,31 @@ class GuardedBook:
         if look_by < self.look_by:
             self.tell(look_by)
 
+    def begins_in_thread(self, held: Held) -> None:
+        """Notes that a run begins in a thread."""
+        with self.lock:
+            held.in_thread = True
+            if held.deadline < self.end_by:
+                self._set_timer(held.deadline)
+
     def looked(self) -> None:
         """Notes that somebody has looked at the book. Call it with the lock held."""
-        look_by = self.book.look_by(now=lease_clock())
+        now = lease_clock()
+        look_by, end_by = self.book.look_by(now=now), self.book.end_by(now=now)
         if look_by != self.look_by:
             self.tell(look_by)
+        if end_by != self.end_by:
+            self._set_timer(end_by)
 
     def gone_by(self, at: float) -> None:
         """Notes that this process gives back jobs that go on in it, and has to be gone at this time."""
         with self.lock:
             self.book.gone_by = at
             self.looked()
+
+    def _set_timer(self, end_by: float) -> None:
+        self.end_by = end_by
+        self.timed(end_by)
 
     def tell(self, look_by: float) -> None:
         """Tells the warden. Call it with the lock held."""

@@ -296,6 +296,7 @@ class Running:
             coroutine = variables.run(self.handler.call, context, payload)
             return await _stepped(coroutine, self.held, variables, waits, self._worker)  # type: ignore[misc]
         self.in_thread = True
+        self._worker.leases.begins_in_thread(self.held)
         self._loop = asyncio.get_running_loop()
         waits()
         call = asyncio.get_running_loop().run_in_executor(threads, variables.run, self._call_in_thread, context)

@@ -253,7 +253,7 @@ class Worker:
             for task in [*loops, completing]:
                 task.cancel()
             await asyncio.gather(*loops, completing, return_exceptions=True)
-            await asyncio.to_thread(heart.stop_beating)
+            await heart.stop_beating()
             with contextlib.suppress(RotaError, TimeoutError):
                 async with asyncio.timeout(2):
                     await self._lines.write()

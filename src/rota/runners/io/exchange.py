@@ -118,9 +118,11 @@ class Exchange:
         """A runner said something."""
         self.happened(events.Received(connection, frame))
 
-    def garble(self, connection: int, code: str, reason: str) -> None:
-        """A runner sent a frame that is no good."""
-        self.happened(events.Garbled(connection, code, reason))
+    def garble(
+        self, connection: int, code: str, reason: str, *, of: str | None = None, job_id: str | None = None
+    ) -> None:
+        """A runner sent a frame that is no good, `of` this type."""
+        self.happened(events.Garbled(connection, code, reason, of, job_id))
 
     def heard(self, connection: int) -> None:
         """Bytes came in, though perhaps no whole frame (S47)."""

@@ -215,7 +215,7 @@ class _Session:
             frame = from_runner(text)
         except ProtocolError as error:
             log.info("a runner's frame is no good", connection=number, code=error.code, job_id=error.job_id)
-            self._exchange.garble(number, error.code, str(error))
+            self._exchange.garble(number, error.code, str(error), of=error.type, job_id=error.job_id)
             return
         if frame is None:
             self._exchange.garble(number, "unknown_type", "a message of an unknown type")

@@ -120,9 +120,15 @@ class Keeper:
         return waiting.ending
 
     def stop(self, *, now: bool) -> None:
-        """Ends the command: SIGTERM to all its processes, or SIGKILL; safe to repeat and when there is none."""
+        """Ends the command: SIGTERM to all its processes, or SIGKILL; safe to repeat and when there is none.
+
+        A command may have stopped its keeper (SIGSTOP): it goes on. One that does it over and over takes repeating.
+        """
         with contextlib.suppress(OSError):
             self._wire.send(frame(Stop(now)))
+        if self.alive and self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Lets the process end, and its command with it; safe to repeat."""
@@ -259,6 +265,8 @@ class Keepers:
         if self._control is not None:
             try:
                 socket.send_fds(self._control, [b"k"], [theirs.fileno()])
+                if self._nursery is not None:
+                    self._nursery.send_signal(signal.SIGCONT)  # a command may have stopped it
                 return
             except OSError:
                 log.warning("the process that starts commands has ended; it is started again")

@@ -6,14 +6,17 @@ import select
 import signal
 import socket
 import sys
+import time
 from typing import Final, NoReturn
 
 from rota.io.kill import adopt_orphans, kill_orphans
 from rota.io.passing import receive
+from rota.io.privacy import keep_private
 from rota.slots.io.keeper import Children, nothing, serve
 
-FAREWELL_S: Final = 10
-"""How long the nursery waits for its keepers to clean up after the exec server has ended."""
+FAREWELL_S: Final = 10.0
+"""How long the nursery waits for its keepers to clean up after the exec server has ended; then it kills them."""
+LOOK_S: Final = 0.25
 
 
 def _nursery(control: socket.socket) -> None:
@@ -64,9 +67,13 @@ def _bury(children: Children, keepers: set[int]) -> None:
 
 
 def _farewell(children: Children, keepers: set[int]) -> None:
-    signal.alarm(FAREWELL_S)
+    give_up_at = time.monotonic() + FAREWELL_S
     while keepers:
-        select.select([children.wake], [], [])
+        late = time.monotonic() >= give_up_at
+        for pid in keepers:
+            # A command may have stopped its keeper, which then does not see that the exec server is gone.
+            os.kill(pid, signal.SIGKILL if late else signal.SIGCONT)
+        select.select([children.wake], [], [], LOOK_S)
         _bury(children, keepers)
     kill_orphans(but=set())
 
@@ -74,6 +81,7 @@ def _farewell(children: Children, keepers: set[int]) -> None:
 def main() -> None:
     """Runs the nursery on the socket whose number is the last argument."""
     adopt_orphans()
+    keep_private()  # it has the environment of the exec server
     os.umask(0o077)
     gc.freeze()  # keepers share it, untouched
     empty = os.open(os.devnull, os.O_RDONLY)

@@ -49,6 +49,7 @@ class Running:
         self._duration_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._kill_timer: asyncio.TimerHandle | None = None
+        self._to_be_killed = False
         self._closing: asyncio.Task[None] | None = None
         self._over: Callable[[Receipt], None] | None = None
         self._peak_bytes = 0
@@ -112,6 +113,8 @@ class Running:
         limits = self._plan.limits
         if self._over is not None:
             self._limit_time()  # also if its keeper is kept from handing its outputs over
+        if self._to_be_killed and self.keeper is not None:
+            self.keeper.stop(now=True)  # again: see there
         self._peak_bytes = max(self._peak_bytes, look.memory_bytes)
         moved_bytes = self._bytes_in + self._stdout.count + self._stderr.count
         self._movement.saw(bytes_count=moved_bytes, cpu_s=look.cpu_s, now=now)
@@ -221,9 +224,15 @@ class Running:
     def _stop(self, keeper: Keeper) -> None:
         assert self._reason is not None, "it is stopped for a reason"
         grace_s = 0.0 if self._reason.ended_by is EndedBy.MEMORY else self._plan.limits.grace_s
-        keeper.stop(now=grace_s == 0)
         if grace_s:
-            self._kill_timer = self._loop.call_later(grace_s, lambda: keeper.stop(now=True))
+            keeper.stop(now=False)
+            self._kill_timer = self._loop.call_later(grace_s, self._kill, keeper)
+        else:
+            self._kill(keeper)
+
+    def _kill(self, keeper: Keeper) -> None:
+        self._to_be_killed = True
+        keeper.stop(now=True)
 
     def _limit_time(self) -> None:
         if self._timer is None:

@@ -10,7 +10,17 @@ from rota.errors import SettingsError
 from rota.runners.dial import Gateway
 from rota.runners.handshake import verify_device
 from rota.runners.io import proof
-from rota.runners.io.identity import FILE_NAME, Identity, new_key, read_identity, write_identity
+from rota.runners.io.identity import (
+    BEGUN_NAME,
+    FILE_NAME,
+    Identity,
+    begun_key,
+    end_pairing,
+    new_key,
+    public_of,
+    read_identity,
+    write_identity,
+)
 from rota.runners.messages import DeviceAuth
 
 
@@ -89,3 +99,19 @@ def decoded(text: str) -> bytes:
 def test_the_secret_of_the_pool_is_not_shown() -> None:
     auth = proof.of_pool("s3cret", "vm-1")(0.0)
     assert "s3cret" not in repr(auth)
+
+
+def test_a_pairing_that_was_begun_keeps_its_key_for_its_code(tmp_path: Path) -> None:
+    first = begun_key(tmp_path, "code-1")
+    assert begun_key(tmp_path, "code-1") == first
+    assert (tmp_path / BEGUN_NAME).stat().st_mode & 0o777 == 0o600
+    second = begun_key(tmp_path, "code-2")
+    assert second != first and public_of(second) != public_of(first)
+    (tmp_path / BEGUN_NAME).chmod(0o644)  # somebody may have seen it
+    third = begun_key(tmp_path, "code-2")
+    assert third != second
+    (tmp_path / BEGUN_NAME).write_text("{}")
+    assert begun_key(tmp_path, "code-2") != third
+    end_pairing(tmp_path)
+    end_pairing(tmp_path)
+    assert list(tmp_path.iterdir()) == []
