@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Self, Unpack
 from uuid import uuid4
 
@@ -43,7 +42,7 @@ from rota.queue.watching import Viewer
 from rota.runners.io.engine_settings import engine_of
 from rota.sessions import Session, SessionAsk, SessionOptions, Sessions, org_of
 from rota.sessions import Target as RunnerTarget
-from rota.settings import Settings
+from rota.settings import Settings, path_of
 from rota.slots.io.from_settings import client_of
 
 EMBEDDED = "embedded:"
@@ -85,7 +84,7 @@ class App(Declarations):
         dsn = self.settings.require_dsn()
         if dsn.startswith(EMBEDDED):
             if self._embedded is None:
-                self._embedded = EmbeddedPostgres(Path(dsn.removeprefix(EMBEDDED)).expanduser())
+                self._embedded = EmbeddedPostgres(path_of(dsn.removeprefix(EMBEDDED)))
             dsn = self._embedded.start()
         return Target(dsn, schema=self.settings.schema, pooler=self.settings.pooler)
 

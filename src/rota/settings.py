@@ -402,6 +402,17 @@ OWN: Final = frozenset(
 """What servers of one database may well set differently."""
 
 
+def path_of(text: str | Path) -> Path:
+    """A path of the settings, in which a leading `~` is a user's home folder.
+
+    Raises: SettingsError if that is not known, as in a container that runs as a user without a name.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise SettingsError(f"{str(text)!r}: this home folder is not known. Give a whole path, or set HOME.") from None
+
+
 def digest(settings: Settings) -> str:
     """A short text that is equal for servers whose settings are: each should do a job in the same way."""
     told = {name: getattr(settings, name) for name in Settings.__dataclass_fields__ if name not in OWN}

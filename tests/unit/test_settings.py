@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rota.errors import SettingsError
-from rota.settings import LIMIT_TABLES, Settings, digest, limit_of, limit_variable, load, unknown_limits
+from rota.settings import LIMIT_TABLES, Settings, digest, limit_of, limit_variable, load, path_of, unknown_limits
 
 SECRET = "postgresql://app:hunter2@db/shop"
 
@@ -363,3 +363,11 @@ def test_a_file_of_windows_with_a_byte_order_mark_and_its_line_ends_is_read(tmp_
 )
 def test_a_table_that_is_none_is_said_to_be_one(tmp_path: Path, toml: str, name: str) -> None:
     assert refusal(tmp_path, toml=toml).endswith(f"is no good: give a table, [{name}].")
+
+
+def test_a_path_may_begin_with_a_home_folder_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert path_of("~/.rota/runner") == Path("/home/ada/.rota/runner")
+    assert path_of(Path("/srv/~x")) == Path("/srv/~x")
+    with pytest.raises(SettingsError, match="'~nobody-of-that-name/x': this home folder is not known"):
+        path_of("~nobody-of-that-name/x")

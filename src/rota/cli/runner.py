@@ -106,8 +106,8 @@ def run(
     """Work for a gateway until a signal stops it: Ctrl-C lets sessions end, a second one or SIGTERM does not."""
     settings = _settings(gateway, name)
     is_who = who(settings, pool=pool)
-    log.setup(settings)
     with alone(state_folder(settings)):
+        log.setup(settings)
         ability = probe(settings)
         terminal.print_facts(facts_of(ability, gateway=is_who.gateway.shown, who=is_who.name))
         shown = shown_for()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from rota.errors import MediaError
+from rota.settings import path_of
 
 # Formats of one file that holds everything itself. Playlists and scripts (hls, dash, concat, sdp, imf, image2 …) open
 # further files and stay out: older ffmpeg (5.1) follows a playlist named .mp4 to any file that it can read.
@@ -137,7 +138,7 @@ def _absolute(path: Path | str) -> Path:
 
 
 def _tools_of_settings(setting: str) -> Tools:
-    given = Path(setting).expanduser()
+    given = path_of(setting)
     if os.sep not in setting and not given.exists():
         given = Path(shutil.which(setting) or setting)
     ffmpeg = given / "ffmpeg" if given.is_dir() else given
@@ -175,7 +176,7 @@ def _made_runnable(program: Path, cache_dir: Path) -> Path:
         program.chmod(program.stat().st_mode | 0o111)
         return _absolute(program)
     try:
-        folder = cache_dir.expanduser()
+        folder = path_of(cache_dir)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.geteuid() or folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(f"{folder} can be written by others")

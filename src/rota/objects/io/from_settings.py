@@ -1,6 +1,5 @@
 """The object store that a program's settings describe."""
 
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -11,7 +10,7 @@ from rota.objects.io.folder import FolderStore
 from rota.objects.io.folder_server import FolderServer
 from rota.objects.io.s3 import S3ObjectStore, S3Settings
 from rota.objects.store import ObjectStore
-from rota.settings import Settings
+from rota.settings import Settings, path_of
 
 FOLDER: Final = "folder:"
 S3: Final = "s3://"
@@ -55,7 +54,7 @@ def folder_of(settings: Settings) -> FolderStore:
     if not place.startswith(FOLDER) or place == FOLDER:
         raise SettingsError(f"objects = {place!r} names no folder. Give folder:PATH.")
     url = _needed(settings.objects_url, "objects_url")
-    return FolderStore(Path(place.removeprefix(FOLDER)).expanduser(), base_url=url)
+    return FolderStore(path_of(place.removeprefix(FOLDER)), base_url=url)
 
 
 def routes_of(settings: Settings) -> list[BaseRoute]:

@@ -30,10 +30,11 @@ from rota.runners.io.tool_run import MEMORY_SHARE, ToolRunner
 from rota.runners.io.transfers import Transfers, TransferSettings
 from rota.runners.io.trust import trusted
 from rota.runners.messages import Assign
-from rota.settings import Settings
+from rota.settings import Settings, path_of
 
 Made = TypeVar("Made")
 
+STATE: Final = "~/.rota/runner"
 SESSIONS: Final = "runner-"
 """How the names of runners' folders of sessions begin."""
 
@@ -59,14 +60,17 @@ class Who:
 
 
 def state_folder(settings: Settings) -> Path:
-    """Where a runner keeps its key and its logs."""
-    return Path(settings.runner_state).expanduser() if settings.runner_state else Path.home() / ".rota" / "runner"
+    """Where a runner keeps its key and its logs.
+
+    Raises: SettingsError if nothing is set, and its user has no home folder.
+    """
+    return path_of(settings.runner_state or STATE)
 
 
 def scratch_folder(settings: Settings) -> Path:
-    """Where the folders of its sessions are."""
+    """Where the folders of its sessions are; raises as `state_folder`."""
     named = settings.runner_scratch
-    return Path(named).expanduser() if named else state_folder(settings) / "scratch"
+    return path_of(named) if named else state_folder(settings) / "scratch"
 
 
 def gateway_of(settings: Settings, kept: str | None = None) -> Gateway:
