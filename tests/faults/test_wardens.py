@@ -29,9 +29,10 @@ def warden_of(worker: WorkerProcess) -> int:
 
 
 def ran_until_s(jobs: Jobs, job: UUID, *, epoch: int) -> float:
-    """The last moment at which a run that held its interpreter ran."""
-    (found,) = struct.unpack("d", (jobs.records / f"{job}-{epoch}{PULSE}").read_bytes())
-    return float(found)
+    """The last moment at which a run that held its interpreter ran; 0 while it does not hold it yet."""
+    path = jobs.records / f"{job}-{epoch}{PULSE}"
+    beats = path.read_bytes() if path.exists() else b""
+    return float(struct.unpack("d", beats)[0]) if beats else 0.0
 
 
 def starts_s(jobs: Jobs, job: UUID) -> list[float]:
@@ -74,6 +75,7 @@ def test_a_child_process_whose_interpreter_is_held_ends_with_its_lease_while_its
         idle.go_on()
     job = jobs.add("apart_hog", max_tries=2)
     child = jobs.until_step(job, START).pid
+    until(lambda: ran_until_s(jobs, job, epoch=1), what="it holds its interpreter")
     first = next(worker for worker in both if worker.pid == psutil.Process(child).ppid())
     first.stop()
     jobs.until_step(job, START, count=2)
