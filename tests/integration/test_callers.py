@@ -251,9 +251,9 @@ class TestErrors:
 
     def test_a_missing_function_says_so_too(self, caller: Caller) -> None:
         caller.begin()
-        caller.execute("DROP FUNCTION rota.wake")
+        caller.execute("DROP FUNCTION rota.job_ok")
 
-        with pytest.raises(SchemaError, match=r"rota\.wake.*Run: rota migrate up$"):
+        with pytest.raises(SchemaError, match=r"rota\.job_ok.*Run: rota migrate up$"):
             caller.enqueue(NewJob("one"))
 
     def test_other_errors_stay_the_librarys(self, caller: Caller) -> None:
