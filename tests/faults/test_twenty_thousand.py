@@ -128,6 +128,8 @@ class Chaos:
     def _why_it_ended(self, worker: WorkerProcess) -> str:
         if worker.wait() == FENCE_EXIT:
             return "fenced"  # before a lease could run out in a thread
+        if worker.wait() == -signal.SIGKILL and any(pause.pid == worker.pid for pause in self.faults.pauses):
+            return "killed where it stood"  # by its timer, when a lease in a thread ran out
         met_restart = worker.wait() == 1 and "does not answer" in worker.tail()
         assert met_restart, f"a worker ended with {worker.wait()}\n{worker.tail()}"
         return "not started without a database"

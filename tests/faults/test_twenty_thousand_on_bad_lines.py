@@ -21,7 +21,7 @@ from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import statement
 from tests.faults import test_twenty_thousand as whole
 from tests.faults.conftest import refuse_bugs
-from tests.faults.processes import until, workers
+from tests.faults.processes import WorkerProcess, until, workers
 from tests.faults.proxy import Proxy, proxy
 from tests.faults.records import excuse_steps_under_way, faults_of, read_steps, runs_of
 from tests.faults.test_twenty_thousand import AUDIT, WORKERS, Chaos, check_table, new_jobs, postgres, run
@@ -43,18 +43,24 @@ class BadLines(Chaos):
 
     def begin(self) -> None:
         """Starts the team: two through the line that breaks, two through the pooler."""
+        self.team = [self._start(number) for number in range(WORKERS)]
+
+    def _start(self, number: int) -> WorkerProcess:
         assert self.line is not None, "a line is given"
-        for number in range(WORKERS):
-            clock_s = (HOUR_S, -HOUR_S, 0, 0)[number]
-            way = (
-                {"ROTA_DSN": self.line.dsn}
-                if number % 2 == 0
-                else {"ROTA_DSN": self.pooled, "ROTA_POOLER": "transaction"}
-            )
-            self.team.append(self.workers.start(FAULTS_CLOCK_S=str(clock_s), **way))
+        clock_s = (HOUR_S, -HOUR_S, 0, 0)[number]
+        way = (
+            {"ROTA_DSN": self.line.dsn} if number % 2 == 0 else {"ROTA_DSN": self.pooled, "ROTA_POOLER": "transaction"}
+        )
+        return self.workers.start(FAULTS_CLOCK_S=str(clock_s), **way)
 
     def end(self) -> None:
         """Stops the team, which has nothing left to do."""
+
+        def all_started() -> bool:
+            self.mend(calm=True)
+            return all(worker is not None and worker.said("worker started") for worker in self.team)
+
+        until(all_started, what=self.workers.tails)
         for worker in self.team:
             assert worker is not None and worker.lives, self.workers.tails()
             worker.signal(signal.SIGTERM)
@@ -75,7 +81,13 @@ class BadLines(Chaos):
             )
 
     def mend(self, *, calm: bool = False) -> None:
-        """Lets the database be written again, some time after it was not."""
+        """Lets the database be written again, some time after it was not. Starts those again that met it, or a line that
+        broke, at their start, as their supervisor would."""
+        for number, worker in enumerate(self.team):
+            if worker is not None and not worker.lives and not worker.said("worker started"):
+                assert "The database at" in worker.tail(), worker.tail()
+                self.counts["not started on a bad line"] += 1
+                self.team[number] = self._start(number)
         if self._read_only and (calm or self.random.random() < 0.01):
             self._read_only = False
             self._say("ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()")
@@ -113,7 +125,6 @@ def test_twenty_thousand_jobs_on_bad_lines_each_end_once(postgres: EmbeddedPostg
         print(dict(chaos.counts), "cuts", line.cuts)
         refuse_bugs(team)
         assert line.cuts >= 3, "the line was too good"
-        until(lambda: all(worker.said("worker started") for worker in team.started), what=team.tails)
     steps = read_steps(tmp_path / "records")
     excuse_steps_under_way(steps, chaos.faults.pauses)
     runs = runs_of(steps)

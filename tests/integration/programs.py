@@ -167,7 +167,7 @@ def mentioning(folder: Path) -> list[str]:
     return found
 
 
-def nothing_runs(folder: Path, *, timeout_s: float = 20.0) -> None:
+def nothing_runs(folder: Path, *, timeout_s: float = WAIT_S) -> None:
     """Waits until no process has to do with a folder."""
     left: list[str] = []
 
