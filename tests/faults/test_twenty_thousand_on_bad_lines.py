@@ -81,8 +81,10 @@ class BadLines(Chaos):
             )
 
     def mend(self, *, calm: bool = False) -> None:
-        """Lets the database be written again, some time after it was not. Starts those again that met it, or a line that
-        broke, at their start, as their supervisor would."""
+        """Lets the database be written again, some time after it was not.
+
+        Starts those again that met it, or a line that broke, at their start, as their supervisor would.
+        """
         for number, worker in enumerate(self.team):
             if worker is not None and not worker.lives and not worker.said("worker started"):
                 assert "The database at" in worker.tail(), worker.tail()

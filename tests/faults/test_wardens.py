@@ -54,7 +54,8 @@ def test_a_process_whose_interpreter_is_held_ends_before_a_lease_of_its_lapses(
     jobs.until_step(job, START, count=2)
     jobs.until_step(other, START, count=2)
     assert second.wait() == -signal.SIGKILL
-    assert starts_s(jobs, job)[0] < ran_until_s(jobs, job, epoch=1) < starts_s(jobs, job)[1]
+    # On a busy machine its lease may be over when it has hardly begun to hold the interpreter.
+    assert ran_until_s(jobs, job, epoch=1) < starts_s(jobs, job)[1]
     third = team.start()
     jobs.let_go("go")
     assert jobs.wait(job, "failed").last_error == "The lease ran out on the last try"
