@@ -81,6 +81,8 @@ FLUSH_S: Final = 10.0
 GONE_S: Final = 0.2
 """How long the process may take beyond that to end itself; one that cannot is ended by its warden."""
 UNKNOWN: Final = ("", None)
+CANCEL_AGAIN_S: Final = 1.0
+"""How long a loop may take to end before it is told again."""
 
 log = get_logger("rota.worker")
 
@@ -250,9 +252,7 @@ class Worker:
             await self._drain(claiming)
             raise
         finally:
-            for task in [*loops, completing]:
-                task.cancel()
-            await asyncio.gather(*loops, completing, return_exceptions=True)
+            await _cancelled({*loops, completing})
             await heart.stop_beating()
             with contextlib.suppress(RotaError, TimeoutError):
                 async with asyncio.timeout(2):
@@ -637,3 +637,12 @@ class Worker:
     async def _quietly(self, work: Awaitable[object]) -> None:
         with contextlib.suppress(RotaError, OSError):
             await work
+
+
+async def _cancelled(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancels tasks until all have ended. While the database is away one may miss it: a wait for a connection that
+    fails in the same moment takes the cancellation for its own."""
+    while tasks:
+        for task in tasks:
+            task.cancel()
+        _, tasks = await asyncio.wait(tasks, timeout=CANCEL_AGAIN_S)

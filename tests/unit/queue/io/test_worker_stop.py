@@ -1,0 +1,25 @@
+"""The stop of a worker's loops: one that misses its cancellation is told again."""
+
+import asyncio
+
+import pytest
+
+from rota.queue.io import worker
+
+
+async def test_a_loop_that_misses_its_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "CANCEL_AGAIN_S", 0.01)
+    missed = []
+
+    async def deaf_once() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            missed.append(True)
+        await asyncio.sleep(3600)
+
+    task = asyncio.create_task(deaf_once())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await worker._cancelled({task})
+    assert task.cancelled() and missed
