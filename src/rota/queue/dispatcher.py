@@ -122,14 +122,17 @@ class Slots:
         room = self._room(name)
         return 0 if room is None else room.free
 
+    def _free_but_for_cpus(self, name: str) -> int:
+        if not self.open or self.paused is None or self.paused.holds(name):
+            return 0
+        running = self.running.get(name, 0)
+        free = self.kinds[name].limit - running
+        if free > 0 and name in self.allowances:
+            free = min(free, self.allowances[name]() - running)
+        return free
+
     def _room(self, name: str) -> Room | None:
-        if self.paused is None or self.paused.holds(name):
-            return None
-        kind = self.kinds[name]
-        free = kind.limit - self.running.get(name, 0) if self.open else 0
-        allowance = self.allowances.get(name)
-        if free > 0 and allowance is not None:
-            free = min(free, allowance() - self.running.get(name, 0))
+        kind, free = self.kinds[name], self._free_but_for_cpus(name)
         if not kind.cpu_bound:
             return Room(free) if free > 0 else None
         general = min(free, self._cpus_left - self.cpus_kept)
@@ -152,7 +155,10 @@ class Slots:
 
     def roomy(self, kind: str) -> bool:
         """Whether at least half of a whole claim of this kind has room: smaller claims cost more for each job."""
-        return 2 * self._free(kind) >= min(self.kinds[kind].limit, CLAIM_MAX)
+        settings = self.kinds[kind]
+        # It is asked at the end of every job.
+        free = self._free(kind) if settings.cpu_bound else self._free_but_for_cpus(kind)
+        return 2 * free >= min(settings.limit, CLAIM_MAX)
 
     def took(self, claimed: Iterable[ClaimedJob]) -> None:
         """Notes jobs that start."""
@@ -181,10 +187,10 @@ def settle(job: ClaimedJob, *, kind: Kind, returned: Any, random: Random) -> Fin
 
     Returns: what to write.
     """
+    if returned is None:
+        return Finish(job.lease, Outcome.DONE)
     keyed = job.dedupe_scope is Scope.QUEUED
     match returned:
-        case None:
-            return Finish(job.lease, Outcome.DONE)
         case jobs.Retry(after_s, error):
             return failed_try(
                 job, kind=kind, error=error or "The handler asked for a retry", random=random, after_s=after_s

@@ -286,7 +286,14 @@ class Crew:
         """Runs one job. Returns: the clock at its end."""
         write: Write | None = None
         try:
-            write = await self._outcome_whatever(running)
+            try:
+                write = await self._outcome(running)
+            except Exception as error:
+                # The program's own types may raise while a payload is read or a result is written: the jobs behind in
+                # the line have no part in it.
+                job = running.job
+                log.exception("try failed around its handler", job_id=str(job.id), kind=job.kind, tries=job.tries)
+                write = dispatcher.raised(job, kind=running.handler.kind, error=error, random=self._random)
             self._surroundings.end_if_forked()
             if running.written is not None:
                 write = await self._unless_ended(running, running.written, write)
@@ -327,16 +334,6 @@ class Crew:
             span.end(write.outcome, error=(write.error or "") if went_wrong else None)
         else:
             span.end("lost" if write is None else "returned", error="The lease was lost" if write is None else None)
-
-    async def _outcome_whatever(self, running: Running) -> Write | None:
-        """As `_outcome`, also where the program's own types raise while a payload is read or a result is written: the
-        jobs behind in the line have no part in it."""
-        try:
-            return await self._outcome(running)
-        except Exception as error:
-            job, kind = running.job, running.handler.kind
-            log.exception("try failed around its handler", job_id=str(job.id), kind=job.kind, tries=job.tries)
-            return dispatcher.raised(job, kind=kind, error=error, random=self._random)
 
     async def _outcome(self, running: Running) -> Write | None:
         job, handler = running.job, running.handler

@@ -28,10 +28,10 @@ CANCEL_GRACE_S: Final = 30.0
 
 SWEEP_MAX: Final = 1000
 
-GOING_ON: Final = frozenset({Outcome.RETRY, Outcome.AGAIN})
+GOING_ON: Final = (Outcome.RETRY, Outcome.AGAIN)
 """Ends of tries after which the job is queued again."""
 
-WENT_WELL: Final = frozenset({Outcome.DONE, Outcome.AGAIN})
+WENT_WELL: Final = (Outcome.DONE, Outcome.AGAIN)
 
 KEYED_TRIES: Final = 3
 """How often a job that met a twin at the same moment is written again; each time the twin is a fact by then."""

@@ -70,7 +70,7 @@ class JobLines:
 
     def close(self, lease: Lease) -> None:
         """Notes that a job's run has ended; almost all of them have said nothing."""
-        if lease in self._logs:
+        if self._logs and lease in self._logs:
             with self._lock:
                 line = self._logs.pop(lease).close(now=lease_clock())
             if line is not None:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 import types
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from contextvars import Context as Variables
 from dataclasses import dataclass, field
@@ -47,6 +47,20 @@ FORKED_EXIT: Final = 70
 T = TypeVar("T")
 
 
+class _Process:
+    """Which process this is, without asking the system for every job."""
+
+    pid = os.getpid()
+
+    @classmethod
+    def forked(cls) -> None:
+        """Notes that this is a new one."""
+        cls.pid = os.getpid()
+
+
+os.register_at_fork(after_in_child=_Process.forked)
+
+
 class Written(Struct, frozen=True):
     """A success that a handler wrote in a transaction of its own. `sure`: it is known to be committed."""
 
@@ -81,7 +95,7 @@ class Surroundings:
     def end_if_forked(self) -> None:
         """Ends this process if a handler made it by os.fork and then came back from its code: it would go on as a
         second worker on the same connections."""
-        if os.getpid() != self.pid:
+        if _Process.pid != self.pid:
             os._exit(FORKED_EXIT)
 
 
@@ -280,8 +294,10 @@ class Running:
         self.killed = self.killed or (self.child is child and child.alive)
         child.kill()
 
-    async def call(self, payload: Any, *, variables: Variables, threads: Executor, waits: Callable[[], None]) -> Any:
-        """Runs the handler and returns what it returned.
+    def call(
+        self, payload: Any, *, variables: Variables, threads: Executor, waits: Callable[[], None]
+    ) -> Awaitable[Any]:
+        """Runs the handler; await it for what it returned.
 
         Args:
             payload: what it is called with.
@@ -294,7 +310,12 @@ class Running:
         context = Context(self.job, payload, host=self)
         if self.handler.is_async:
             coroutine = variables.run(self.handler.call, context, payload)
-            return await _stepped(coroutine, self.held, variables, waits, self._worker)  # type: ignore[misc]
+            return _stepped(coroutine, self.held, variables, waits, self._worker)
+        return self._call_outside(context, variables, threads, waits)
+
+    async def _call_outside(
+        self, context: Context, variables: Variables, threads: Executor, waits: Callable[[], None]
+    ) -> Any:
         self.in_thread = True
         self._worker.leases.begins_in_thread(self.held)
         self._loop = asyncio.get_running_loop()
