@@ -27,23 +27,17 @@ class Handler:
 
     Attributes:
         kind: its settings.
-        function: what to call.
+        function: what the program gave.
+        call: takes (ctx, payload) and calls the function with as much of it as that takes.
         is_async: whether calling it gives a coroutine.
-        arguments: how many of (ctx, payload) it takes: 0, 1 or 2.
         decode: turns stored JSON text into what the function takes; raises PayloadError.
     """
 
     kind: Kind
     function: Callable[..., Any]
+    call: Callable[[Any, Any], Any]
     is_async: bool
-    arguments: int
     decode: Callable[[str], Any]
-
-    def call(self, context: Any, payload: Any) -> Any:
-        """Calls the function with as much as it takes."""
-        if self.arguments == 2:
-            return self.function(context, payload)
-        return self.function(*(context,)[: self.arguments])
 
     def with_limit(self, limit: int) -> "Handler":
         """The same handler with another limit."""
@@ -95,7 +89,13 @@ def make_handler(function: Callable[..., Any], *, kind: Kind) -> Handler:
     except TypeError as error:
         raise SettingsError(f"The payload type of kind {name!r} cannot be read from JSON: {error}.") from None
     kind.check()
-    return Handler(replace(kind, payload_type=payload_type), function, is_async, taken, decode)
+    # It is called for every job, so the usual one is called as it is.
+    call = function if taken == 2 else functools.partial(_call_with_less, function, taken)
+    return Handler(replace(kind, payload_type=payload_type), function, call, is_async, decode)
+
+
+def _call_with_less(function: Callable[..., Any], taken: int, context: Any, _payload: Any) -> Any:
+    return function(*(context,)[:taken])
 
 
 def _annotation(function: Callable[..., Any], parameter: inspect.Parameter, *, kind: str) -> Any:

@@ -270,7 +270,7 @@ class Crew:
         while line:
             running = line.popleft()
             running.task = task
-            ended = await self._run(running)
+            ended = await self._run(running, now=began)
             if self._metering is not None:
                 self._metering.ran(running.job.kind, ended - began)
             began = ended
@@ -282,12 +282,12 @@ class Crew:
                 began = lease_clock()
                 turn_ends = began + TURN_S
 
-    async def _run(self, running: Running) -> float:
+    async def _run(self, running: Running, *, now: float) -> float:
         """Runs one job. Returns: the clock at its end."""
         write: Write | None = None
         try:
             try:
-                write = await self._outcome(running)
+                write = await self._outcome(running, now=now)
             except Exception as error:
                 # The program's own types may raise while a payload is read or a result is written: the jobs behind in
                 # the line have no part in it.
@@ -335,9 +335,9 @@ class Crew:
         else:
             span.end("lost" if write is None else "returned", error="The lease was lost" if write is None else None)
 
-    async def _outcome(self, running: Running) -> Write | None:
+    async def _outcome(self, running: Running, *, now: float) -> Write | None:
         job, handler = running.job, running.handler
-        left_s = running.held.deadline - lease_clock()
+        left_s = running.held.deadline - now
         if left_s <= 0 or running.ordered_to_stop:
             return self._stopped(running)
         if dispatcher.begins_too_late(left_s=left_s, lease_s=handler.kind.lease_s):

@@ -56,18 +56,25 @@ class Ends(Adding):
     async def finish(self, finishes: Iterable[Finish], *, now: datetime | None = None) -> dict[JobId, State]:
         """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
         ordered = sorted(finishes, key=_id_of)
-        runs = [finish for finish in ordered if finish.follows is not None and finish.outcome not in GOING_ON]
-        others = [finish for finish in ordered if finish.follows is None or finish.outcome in GOING_ON]
-        plain = [finish for finish in others if not finish.follow_ups]
-        ends = [finish for finish in plain if finish.outcome not in GOING_ON]
+        ends = [one for one in ordered if not one.follow_ups and one.follows is None and one.outcome not in GOING_ON]
         written: dict[JobId, State] = {}
         if ends:
-            written |= await self._closing(await self._finish(ends, now=now), now=now)
-        if len(ends) < len(plain):
-            returns = [_returned(finish) for finish in plain if finish.outcome in GOING_ON]
+            written = await self._closing(await self._finish(ends, now=now), now=now)
+        if len(ends) < len(ordered):
+            written |= await self._finish_others(ordered, now=now)
+        return written
+
+    async def _finish_others(self, ordered: Sequence[Finish], *, now: datetime | None) -> dict[JobId, State]:
+        """Those that are more than the ends of their jobs."""
+        runs = [finish for finish in ordered if finish.follows is not None and finish.outcome not in GOING_ON]
+        others = [finish for finish in ordered if finish.follows is None or finish.outcome in GOING_ON]
+        returns = [_returned(one) for one in others if not one.follow_ups and one.outcome in GOING_ON]
+        following = [finish for finish in others if finish.follow_ups]
+        written: dict[JobId, State] = {}
+        if returns:
             written |= await self._return(returns, now=now)
-        if len(plain) < len(others):
-            written |= await self._follow([finish for finish in others if finish.follow_ups], now=now)
+        if following:
+            written |= await self._follow(following, now=now)
         for run in runs:
             written |= await self._end_run(run, run.follows or "", now=now)
         return written

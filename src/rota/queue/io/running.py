@@ -124,30 +124,34 @@ class Running:
         span: its try in the program's traces, if that has any.
     """
 
-    # Most of it stays as it is for most jobs, so it is set where it changes: a worker makes one of these for every job.
-    loss: Loss | None = None
-    cancel_asked = False
-    given_back = False
-    in_thread = False
-    child: Child | None = None
-    killed = False
-    started = False
-    told = False
-    yield_asked = False
-    follow_ups: Sequence[NewJob] = ()
-    written: Written | None = None
-    kill_after_s = KILL_GRACE_S
-    calls: set[asyncio.Task[None]] | None = None
-    stop_seen_at: float | None = None
-    task: asyncio.Task[None] | None = None
-    span: RunSpan | None = None
-    _loop: asyncio.AbstractEventLoop | None = None
+    __slots__ = (
+        "_loop", "_worker", "calls", "cancel_asked", "child", "follow_ups", "given_back", "handler", "held",
+        "in_thread", "job", "kill_after_s", "killed", "loss", "span", "started", "stop_seen_at", "task", "told",
+        "written", "yield_asked",
+    )  # fmt: skip
 
     def __init__(self, job: ClaimedJob, handler: Handler, held: Held, worker: Surroundings) -> None:
         self.job = job
         self.handler = handler
         self.held = held
         self._worker = worker
+        self.loss: Loss | None = None
+        self.cancel_asked = False
+        self.given_back = False
+        self.in_thread = False
+        self.child: Child | None = None
+        self.killed = False
+        self.started = False
+        self.told = False
+        self.yield_asked = False
+        self.follow_ups: Sequence[NewJob] = ()
+        self.written: Written | None = None
+        self.kill_after_s = KILL_GRACE_S
+        self.calls: set[asyncio.Task[None]] | None = None
+        self.stop_seen_at: float | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.span: RunSpan | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def schema(self) -> str:
