@@ -39,11 +39,9 @@ from rota.queue.pause import Pause, PauseScope
 from rota.queue.pause import check as check_pause
 from rota.queue.payload import check_text
 from rota.queue.watching import Viewer
-from rota.runners.io.engine_settings import engine_of
 from rota.sessions import Session, SessionAsk, SessionOptions, Sessions, org_of
 from rota.sessions import Target as RunnerTarget
 from rota.settings import Settings, path_of
-from rota.slots.io.from_settings import client_of
 
 EMBEDDED = "embedded:"
 Then = NewJob | tuple[KindOrHandler, Any]
@@ -340,6 +338,8 @@ class App(Declarations):
         Raises: SettingsError if none is set.
         """
         if self._exec_servers is None:
+            from rota.slots.io.from_settings import client_of  # noqa: PLC0415 - its HTTP and websockets cost a start
+
             self._exec_servers = client_of(self.settings)
         return self._exec_servers
 
@@ -373,6 +373,8 @@ class App(Declarations):
         Raises: GatewayAbsent if none is set; SettingsError for a setting that cannot be used.
         """
         if self._sessions is None:
+            from rota.runners.io.engine_settings import engine_of  # noqa: PLC0415 - as those of the exec servers
+
             self._sessions = engine_of(self.settings)
         return self._sessions
 

@@ -17,7 +17,6 @@ from rota.queue.watching import EVERYTHING, Overview, Viewer
 
 app = typer.Typer(
     help="The queue as an administrator sees it.",
-    short_help="The queue as an administrator sees it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

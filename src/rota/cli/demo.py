@@ -35,7 +35,6 @@ class _Demos(TyperGroup):
 app = typer.Typer(
     cls=_Demos,
     help="Run real work on media files in front of you.",
-    short_help="Run real work on media files in front of you.",
     add_completion=False,
 )
 

@@ -19,18 +19,6 @@ SomeOrg = Annotated[str | None, typer.Option("--org", help="Of this organisation
 DeviceId = Annotated[str, typer.Argument(help="The device, as rota runner list shows it.", metavar="DEVICE")]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds these commands to the group of runners."""
-    app.command("code", short_help="Make a one-time code that pairs one device.")(code)
-    app.command("list", short_help="Show the paired devices.")(list_devices)
-    app.command("rename", short_help="Give a device another name.")(rename)
-    app.command("revoke", short_help="Revoke a device for ever.")(revoke)
-    app.command("credential", short_help="Make a secret for workers of the pool.")(credential)
-    app.command("disable", short_help="Cut an organisation off.")(disable)
-    app.command("enable", short_help="Let a disabled organisation use runners again.")(enable)
-    app.command("audit", short_help="Show what happened to an organisation's devices and jobs.")(audit)
-
-
 def code(  # noqa: PLR0917 - the options of a command
     org: Org,
     name: Annotated[

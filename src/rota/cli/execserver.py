@@ -18,7 +18,7 @@ from rota.slots.io.server import ExecServer
 
 FILE_NAME: Final = "exec.toml"
 
-config_app = typer.Typer(help="Configuration files.", short_help="Configuration files.", no_args_is_help=True)
+config_app = typer.Typer(help="Configuration files.", no_args_is_help=True)
 
 Config = Annotated[
     Path, typer.Option("--config", help="The file with its services, waitgroups and limits.", metavar="FILE")

@@ -26,7 +26,6 @@ from rota.queue.payload import check_text
 
 app = typer.Typer(
     help="Look at jobs, and put them right.",
-    short_help="Look at jobs, and put them right.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

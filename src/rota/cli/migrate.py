@@ -12,7 +12,6 @@ from rota.io.terminal import out, print_json, print_table, write
 
 app = typer.Typer(
     help="Bring the schema up to date.",
-    short_help="Bring the schema up to date.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )

@@ -16,7 +16,6 @@ from rota.queue.periodic import PassRow
 
 app = typer.Typer(
     help="Look at passes, run them now, hold them back.",
-    short_help="Look at passes, run them now, hold them back.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

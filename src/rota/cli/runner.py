@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.check_argv import check_argv
 from rota.cli.options import Json, read_settings
 from rota.cli.worker import run as run_loop
 from rota.errors import SettingsError
@@ -23,14 +22,8 @@ from rota.settings import Settings
 
 app = typer.Typer(
     help="A runner: this machine works for a gateway, which it dials.",
-    short_help="A runner: this machine works for a gateway, which it dials.",
     no_args_is_help=True,
 )
-app.command(
-    "check-argv",
-    short_help="Show what the argv gate makes of command lines.",
-    context_settings={"ignore_unknown_options": True},
-)(check_argv)
 
 Gateway = Annotated[
     str | None, typer.Option("--gateway", help="The gateway, wss://host. Else ROTA_RUNNER_GATEWAY.", metavar="URL")

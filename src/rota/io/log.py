@@ -14,8 +14,6 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO, cast
 
-import structlog
-
 from rota.io.visible import visible
 from rota.settings import Settings
 
@@ -68,6 +66,8 @@ def log_settings() -> tuple[str | None, str]:
 
 def setup_as(log_format: str, log_level: str) -> None:
     """The same as `setup`, by the names of a format and a level."""
+    import structlog  # noqa: PLC0415 - it loads a renderer of tracebacks, which a program that logs elsewhere can spare
+
     _set_up[:] = [(log_format, log_level)]
     text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
     shared: list[Any] = [
@@ -196,7 +196,9 @@ class Events:
     def log(self, level: int, event: str, **fields: Any) -> None:
         """Says that something happened."""
         said = {**self.fields, **fields}
-        if structlog.is_configured():
+        structlog = sys.modules.get("structlog")
+        # Nobody can have set up what nobody has loaded.
+        if structlog is not None and structlog.is_configured():
             try:
                 structlog.get_logger(logger_name=self.name).log(level, event, **said)
             except Exception as error:
