@@ -14,11 +14,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
 from rota.ids import JobId
+
+GIVE_BACK_S: Final = 2.0
+"""What it may take to end a process from outside, and to give back what else ran in it."""
 
 
 class Lease(Struct, frozen=True, order=True, gc=False):
@@ -65,6 +68,9 @@ class Held(Struct, gc=False):
     rest_s: float
     """How long before the deadline its run gets no further step: one that begins later may not be over in time, and
     whoever ends the process for it needs a while."""
+    guard_s: float
+    """How long before the deadline a process is ended in which nobody can look: then there is time to give back what
+    else ran in it."""
     progressed: bool = False
     """Whether the job moved since the last renewal was sent."""
     progress: Any | None = None
@@ -122,7 +128,10 @@ class LeaseBook:
         Returns: the entry, for whoever has to look at its deadline often.
         """
         deadline = 0.0 if self.abandoned else sent_at + lease_s
-        held = Held(lease, lease_s, heartbeat_s, deadline, sent_at + heartbeat_s, self._rest_s(lease_s))
+        held = Held(
+            lease, lease_s, heartbeat_s, deadline, sent_at + heartbeat_s, self._rest_s(lease_s),
+            self._guard_s(lease_s, heartbeat_s),
+        )  # fmt: skip
         self._held[lease.job_id] = held
         return held
 
@@ -253,7 +262,11 @@ class LeaseBook:
         """
         ends = (
             # Of what ends so soon no step begins any more, so who has looked then may take a while to look again.
-            max(held.deadline - held.rest_s / 8, now + held.rest_s / 2)
+            max(
+                held.deadline - held.guard_s,
+                min(now + held.guard_s / 2, held.deadline - held.rest_s / 8),
+                now + held.rest_s / 2,
+            )
             for held in self._held.values()
             if held.deadline > now and held.ended_at is None
         )
@@ -269,9 +282,9 @@ class LeaseBook:
         )
         return min(self.gone_by, min(ends, default=inf))
 
-    def first_look_by(self, *, lease_s: float, sent_at: float) -> float:
-        """The same for a lease that is granted now."""
-        return sent_at + lease_s - self._rest_s(lease_s) / 8
+    def first_look_s(self, lease_s: float, heartbeat_s: float) -> float:
+        """The same for a lease that is granted, in seconds since its claim was sent."""
+        return lease_s - self._guard_s(lease_s, heartbeat_s)
 
     def deadline(self, lease: Lease) -> float:
         """When this lease ends by this holder's clock; 0.0 if it is not held any more."""
@@ -302,6 +315,10 @@ class LeaseBook:
 
     def _rest_s(self, lease_s: float) -> float:
         return min(self.margin_s, lease_s / 4) / 2
+
+    def _guard_s(self, lease_s: float, heartbeat_s: float) -> float:
+        # Well after a job that moved is told to stop: from then on somebody looks all the time, if anybody can.
+        return max(self._rest_s(lease_s) / 8, min(GIVE_BACK_S, min(heartbeat_s, lease_s / 2) / 4))
 
     def _stop_at(self, held: Held) -> float:
         if held.ends_at < inf:

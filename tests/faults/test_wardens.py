@@ -59,9 +59,48 @@ def test_a_process_whose_interpreter_is_held_ends_before_a_lease_of_its_lapses(
     third = team.start()
     jobs.let_go("go")
     assert jobs.wait(job, "failed").last_error == "The lease ran out on the last try"
-    assert jobs.wait(other, "done").tries == 3, "as where a process is killed, the tries of all its jobs count"
+    assert jobs.wait(other, "done").tries == 3, "short leases end together, before anything can be given back"
     assert third.lives and len(starts_s(jobs, job)) == 2
     assert jobs.tries(job) == ["lost", "lost"]
+    jobs.check_runs()
+
+
+def test_the_others_of_a_process_whose_interpreter_is_held_are_given_back_without_a_try(
+    jobs: Jobs, team: Workers
+) -> None:
+    first = ready(team.start())
+    others = [jobs.add("calm", until="go") for _ in range(3)]
+    suspect = jobs.add("plain_calm", until="go")
+    for job in (*others, suspect):
+        jobs.until_step(job, START)
+    hog = jobs.add("calm_hog", max_tries=1)
+    jobs.until_step(hog, START)
+    second = ready(team.start())
+    assert first.wait() == -signal.SIGKILL
+    for job in others:
+        jobs.until_step(job, START, count=2)
+    until(lambda: first.said("were given back"), what="the warden says so")
+    assert [jobs[job].tries for job in others] == [1, 1, 1]
+    jobs.let_go("go")
+    assert [jobs.wait(job, "done").tries for job in (*others, suspect)] == [1, 1, 1, 2]
+    assert jobs.wait(hog, "failed").last_error == "The lease ran out on the last try"
+    assert second.lives
+    jobs.check_runs()
+
+
+def test_a_parent_that_kills_what_its_worker_left_behind_lets_the_warden_finish(jobs: Jobs, team: Workers) -> None:
+    parent = team.start("--processes", "1")
+    other = jobs.add("calm", until="go")
+    worker = jobs.until_step(other, START).pid
+    hog = jobs.add("calm_hog", max_tries=1)
+    jobs.until_step(hog, START)
+    warden = next(child.pid for child in psutil.Process(worker).children() if str(PROGRAM) in child.cmdline())
+    jobs.until_step(other, START, count=2)
+    assert jobs[other].tries == 1
+    assert parent.said("were given back")
+    until(lambda: not psutil.pid_exists(warden), what="the warden is gone, and no zombie")
+    jobs.let_go("go")
+    assert jobs.wait(other, "done").tries == 1
     jobs.check_runs()
 
 

@@ -29,6 +29,8 @@ LEASE_S = 2.0
 HEARTBEAT_S = 0.5
 FENCED_S = 6.0
 """A lease with half a second at its end for last words, on a busy machine."""
+CALM_S = 10.0
+"""A lease with time at its end to give back what else ran in its process."""
 LONG_S = 60.0
 """A lease that outlasts a test."""
 SLEPT_S = 3 * 3600.0
@@ -249,6 +251,31 @@ def late_hog(ctx: rota.Context) -> None:
     while not (folder / "hold").exists():
         time.sleep(STEP_S)
     hold(ctx)
+
+
+@app.job(limit=2, lease_s=CALM_S, heartbeat_s=CALM_S / 2.5, max_tries=2, retry=SOON)
+async def calm_hog(ctx: rota.Context) -> None:
+    """Holds the interpreter under a longer lease."""
+    recorder.note(START, ctx.job)
+    hold(ctx)
+
+
+@app.job(limit=5, lease_s=CALM_S, heartbeat_s=CALM_S / 2.5, max_tries=5, retry=SOON)
+async def calm(ctx: rota.Context, job: Work) -> None:
+    """Waits under such a lease."""
+    recorder.note(START, ctx.job)
+    began = time.monotonic()
+    while not job.done(began):
+        await asyncio.sleep(STEP_S)
+
+
+@app.job(limit=5, lease_s=CALM_S, heartbeat_s=CALM_S / 2.5, max_tries=5, retry=SOON)
+def plain_calm(ctx: rota.Context, job: Work) -> None:
+    """The same in a thread."""
+    recorder.note(START, ctx.job)
+    began = time.monotonic()
+    while not job.done(began) and not ctx.should_stop:
+        time.sleep(STEP_S)
 
 
 @app.job(limit=2, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=2, retry=SOON)

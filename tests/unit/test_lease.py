@@ -574,13 +574,15 @@ def test_who_holds_nothing_need_not_look() -> None:
 def test_somebody_has_to_look_a_while_before_the_first_lease_ends() -> None:
     book = granted(lease(1), lease(2), sent_at=100.0)
     book.grant(lease(3), lease_s=60.0, heartbeat_s=10.0, sent_at=120.0)
-    assert book.look_by(now=121.0) == book.first_look_by(lease_s=60.0, sent_at=120.0) == 179.9375
+    assert book.look_by(now=121.0) == 120.0 + book.first_look_s(60.0, 10.0) == 178.0
     book.drop(lease(3))
-    assert book.look_by(now=121.0) == 399.9375
+    assert book.look_by(now=121.0) == 398.0
 
 
 def test_who_has_just_looked_gets_a_while_and_what_is_over_counts_no_more() -> None:
     book = granted(sent_at=100.0)
+    assert book.look_by(now=398.5) == 399.5
+    assert book.look_by(now=399.5) == 399.9375, "nobody gets longer than to the end, but for those who look there"
     assert book.look_by(now=399.9) == pytest.approx(400.15)
     assert book.look_by(now=400.0) == math.inf
 
@@ -600,8 +602,14 @@ def test_who_has_to_be_gone_by_a_time_has_no_longer() -> None:
     assert book.look_by(now=120.0) == 130.0
 
 
-def test_a_short_lease_leaves_its_holder_all_but_a_sixty_fourth() -> None:
-    assert granted(sent_at=0.0, lease_s=1.6, heartbeat_s=0.5).look_by(now=0.0) == pytest.approx(1.575)
+@pytest.mark.parametrize(
+    ("lease_s", "heartbeat_s", "look_by"),
+    [(1.6, 0.5, 1.475), (1.6, 0.1, 1.575), (10.0, 4.0, 9.0), (60.0, 30.0, 58.0), (86_400.0, 43_200.0, 86_398.0)],
+)
+def test_a_process_is_ended_a_part_of_a_heartbeat_before_its_lease_at_most_two_seconds(
+    lease_s: float, heartbeat_s: float, look_by: float
+) -> None:
+    assert granted(sent_at=0.0, lease_s=lease_s, heartbeat_s=heartbeat_s).look_by(now=0.0) == pytest.approx(look_by)
 
 
 def test_no_step_begins_when_its_holder_may_be_ending_the_process() -> None:

@@ -17,6 +17,7 @@ from rota.cli.scrapes import metering_of, meters_folder, meters_of, scraped
 from rota.io import forks, log
 from rota.io.processes import READY_OPTION, Command, ProcessTree
 from rota.queue.io.metering import Metering
+from rota.queue.io.warden import PROGRAM
 from rota.queue.io.worker import Worker
 from rota.settings import Settings
 
@@ -127,7 +128,7 @@ async def _say_ready(worker: Worker, ready_to: int) -> None:
 
 async def supervise(app: App, commands: list[Command], *, meters: Path | None) -> int:
     """Runs worker processes of a program until a signal stops them, and answers scrapes for them all."""
-    tree = ProcessTree(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S, hurry=HURRY)
+    tree = ProcessTree(commands, grace_s=app.settings.stop_grace_s + KILL_AFTER_S, hurry=HURRY, outlives=PROGRAM)
     on_signals(tree.stop)
     async with scraped(app, meters_of(tree, meters)):
         return await tree.run()

@@ -21,13 +21,15 @@ import psutil
 
 from rota.io.backoff import Backoff
 from rota.io.clock import lease_clock
-from rota.io.kill import adopt_orphans, kill_orphans
+from rota.io.kill import adopt_orphans, kill_orphans, kill_tree
 from rota.io.log import get_logger
 
 PR_SET_PDEATHSIG: Final = 1
 READY_OPTION: Final = "--ready-to"
 STEADY_S: Final = 10.0
 """A child that lived for so long starts again at once after a crash."""
+OUTLIVES_S: Final = 30.0
+OUTLIVES_LOOK_S: Final = 0.25
 
 log = get_logger("rota.processes")
 
@@ -54,6 +56,7 @@ class ProcessTree:
         restart: whether a crashed child is started again.
         hurry: what a second `stop` sends: where it is another signal than SIGTERM, a child that got that from somebody
             else too does not take it for impatience.
+        outlives: a program, by its path, that a child may leave behind to finish what it does; it gets OUTLIVES_S.
     """
 
     def __init__(
@@ -63,11 +66,14 @@ class ProcessTree:
         grace_s: float,
         restart: bool = True,
         hurry: signal.Signals = signal.SIGTERM,
+        outlives: Path | None = None,
     ) -> None:
         self._commands = commands
         self._hurry = hurry
         self._grace_s = grace_s
         self._restart = restart
+        self._outlives = outlives
+        self._outliving: dict[int, asyncio.Task[None]] = {}
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._not_ready = {command.name for command in commands}
         self._stopping = asyncio.Event()
@@ -116,6 +122,8 @@ class ProcessTree:
                 _signal(child, signal.SIGKILL)
             await asyncio.gather(*keeping, return_exceptions=True)
             await asyncio.gather(*(child.wait() for child in self._children.values()))
+            for task in list(self._outliving.values()):
+                task.cancel()
         return next((status for status in statuses if status), 0)
 
     async def _keep(self, command: Command) -> int:
@@ -155,9 +163,30 @@ class ProcessTree:
         """What a child had started goes on when it did not end in good order, while its jobs may start elsewhere."""
         async with self._counting:
             own = {child.pid for child in self._children.values() if child.returncode is None}
-            orphans = kill_orphans(but=own | self._others)
+            for pid in self._outliving_now() - self._outliving.keys():
+                self._outliving[pid] = asyncio.create_task(self._outlive(pid))
+            orphans = kill_orphans(but=own | self._others | self._outliving.keys())
         if orphans:
             log.warning("what a process left behind was killed", name=name, pids=orphans)
+
+    def _outliving_now(self) -> set[int]:
+        found = set()
+        for child in psutil.Process().children() if self._outlives is not None else ():
+            with contextlib.suppress(psutil.Error):
+                if str(self._outlives) in child.cmdline():
+                    found.add(child.pid)
+        return found
+
+    async def _outlive(self, pid: int) -> None:
+        """Waits for the end of what a child left behind; in the end it is killed, too."""
+        gives_up_at = lease_clock() + OUTLIVES_S
+        # asyncio waits for its own children only.
+        while not _reaped(pid) and lease_clock() < gives_up_at:
+            await asyncio.sleep(OUTLIVES_LOOK_S)
+        if not _reaped(pid):
+            kill_tree(pid)
+        # The next look for orphans takes note of one that was killed.
+        del self._outliving[pid]
 
     async def _watch_start(
         self, command: Command, child: asyncio.subprocess.Process, readiness: "Readiness | None"
@@ -230,6 +259,14 @@ class Readiness:
 
 STAYS_DOWN: Final = frozenset({0, 2})
 """A child that ended well, or that was started wrongly (bad settings), would only do so again."""
+
+
+def _reaped(pid: int) -> bool:
+    """Whether an adopted child has ended, and is no more."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
 
 
 def _signal(child: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -119,7 +119,7 @@ class Crew:
     def start(self, claimed: Iterable[ClaimedJob], *, sent_at: float) -> None:
         """Runs claimed jobs, in their order. `sent_at`: the clock before the claim was sent."""
         book, handlers, running, line = self._leases.book, self._handlers, self._running, self._line
-        shortest_s, seen = inf, None
+        first_s, seen = inf, None
         with self._leases.lock:
             for job in claimed:
                 handler = handlers[job.kind]
@@ -128,8 +128,8 @@ class Crew:
                 running[job.lease.job_id] = started = Running(job, handler, held, self._surroundings)
                 line.append(started)
                 if kind is not seen:
-                    shortest_s, seen = min(shortest_s, kind.lease_s), kind
-            self._leases.granted(lease_s=shortest_s, sent_at=sent_at)
+                    first_s, seen = min(first_s, book.first_look_s(kind.lease_s, kind.heartbeat_s)), kind
+            self._leases.granted(look_by=sent_at + first_s)
         self._idle.clear()
         self._add_task()
 
@@ -231,9 +231,10 @@ class Crew:
         killing.start()
         last = Last([], [], killing)
         named = self._running.get(stuck.job_id)
-        if named is not None and not named.in_thread and self._leases.stepping is not None:
+        stepping = self._leases.slate.stepping
+        if named is not None and not named.in_thread and stepping is not None:
             # The event loop is blocked, and not by the job whose lease happens to end first.
-            stuck = self._leases.stepping
+            stuck = next((one.job.lease for one in everybody if one.job.id.bytes == stepping), stuck)
         for running in everybody:
             job = running.job
             if job.lease == stuck and running.cancel_asked:
@@ -403,12 +404,15 @@ class Crew:
     async def _child_outcome(self, running: Running) -> Write | None:
         job, kind = running.job, running.handler.kind
         self._add_task()
+        noted = self._leases.slate.begins_apart(job.id)
         try:
             ended = await run_in_child(running, self._children)
         except (asyncio.CancelledError, ChildDied) as error:
             if running.must_stop():
                 return self._stopped(running)
             ended = Ended(error=str(error) or "The job was cancelled by its worker")
+        finally:
+            self._leases.slate.ended_apart(noted)
         running.follow_ups = ended.follow_ups
         if ended.written:
             running.ended(batch_id=None if ended.batch_id is None else BatchId(ended.batch_id), sure=ended.sure)

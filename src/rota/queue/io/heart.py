@@ -108,7 +108,7 @@ class Heart:
         self._wrote_last = wrote_last
         self._random = random
         self._thread: threading.Thread | None = None
-        self._warden = Warden()
+        self._warden = Warden(leases.slate, target=replace(target, application="rota warden"), holder=holder)
         self._timer = DeathTimer()
         self._ending = threading.Event()
         self._renewing: asyncio.Task[None] | None = None

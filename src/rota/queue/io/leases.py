@@ -9,6 +9,7 @@ from typing import Any
 from rota.ids import JobId
 from rota.io.clock import lease_clock
 from rota.lease import Held, Lease, LeaseBook
+from rota.queue.io.slate import Slate
 
 
 @dataclass(slots=True)
@@ -17,8 +18,8 @@ class GuardedBook:
 
     book: LeaseBook = field(default_factory=LeaseBook)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    stepping: Lease | None = None
-    """The job whose coroutine the event loop steps at this moment."""
+    slate: Slate = field(default_factory=Slate)
+    """Whose coroutine the event loop steps at this moment, and what runs apart from it."""
     warned: Callable[[float], None] = lambda _look_by: None
     """Told by when somebody has to look at the book again, or the process has to end; the warden."""
     look_by: float = inf
@@ -28,10 +29,9 @@ class GuardedBook:
     end_by: float = inf
     """What that was told last."""
 
-    def granted(self, *, lease_s: float, sent_at: float) -> None:
-        """Notes that leases were granted, the shortest of them of this length, before any of their jobs begins: one
-        that holds the interpreter lets nobody look. Call it with the lock held."""
-        look_by = self.book.first_look_by(lease_s=lease_s, sent_at=sent_at)
+    def granted(self, *, look_by: float) -> None:
+        """Notes that leases were granted, and by when somebody has to look for the first of them, before any of their
+        jobs begins: one that holds the interpreter lets nobody look. Call it with the lock held."""
         if look_by < self.look_by:
             self.tell(look_by)
 

@@ -33,6 +33,7 @@ from rota.queue.io.children import Child, ChildDied, Children
 from rota.queue.io.context import ONLY_IN_A_THREAD, Context
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
+from rota.queue.io.warden_process import ID_BYTES
 from rota.queue.job import ClaimedJob, Finish, NewJob
 from rota.sessions import Sessions
 
@@ -324,7 +325,10 @@ class Running:
         self._worker.leases.begins_in_thread(self.held)
         self._loop = asyncio.get_running_loop()
         waits()
+        slate = self._worker.leases.slate
+        noted = slate.begins_apart(self.job.id)
         call = asyncio.get_running_loop().run_in_executor(threads, variables.run, self._call_in_thread, context)
+        call.add_done_callback(lambda _: slate.ended_apart(noted))
         # A thread goes on whatever is cancelled here, so its end is awaited.
         return await asyncio.shield(call)
 
@@ -416,11 +420,13 @@ def _stepped(
     worker: Surroundings,
 ) -> Generator[Any, Any, Any]:
     """Steps a handler's coroutine, and looks at its lease before each step but the first."""
-    run, leases, lease = variables.run, worker.leases, held.lease
+    run, slate = variables.run, worker.leases.slate
+    # A method for each of the two would cost every job as much again.
+    memory, begin, its_id = slate.memory, slate.begin, held.lease.job_id.bytes
     step, value, told, first = coroutine.send, None, False, True
     while True:
-        # If this step never ends, the heart reads here whose it is.
-        leases.stepping = lease
+        # If this step never ends, the heart or the warden reads there whose it is.
+        memory[:ID_BYTES] = its_id
         try:
             awaited = run(step, value)
         except StopIteration as end:
@@ -430,7 +436,7 @@ def _stepped(
                 raise RuntimeError("The handler raised GeneratorExit") from error
             raise
         finally:
-            leases.stepping = None
+            begin[0] = 0
         worker.end_if_forked()
         if told:
             # It was told to stop and wants to go on: it never gets another step.

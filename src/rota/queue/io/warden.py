@@ -10,14 +10,19 @@ on.
 This is the worker's end. The other is `warden_process`, which imports nothing of Rota, so that it stays small.
 """
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from rota.ids import Holder
 from rota.io.log import get_logger, log_settings
+from rota.io.postgres import Target
 from rota.queue.io import warden_process
+from rota.queue.io.slate import Slate
 
 PROGRAM: Final = Path(warden_process.__file__)
 
@@ -25,9 +30,17 @@ log = get_logger("rota.worker")
 
 
 class Warden:
-    """Starts the process, and starts it again should it end; without one a worker works, and says so in its log."""
+    """Starts the process, and starts it again should it end; without one a worker works, and says so in its log.
 
-    def __init__(self) -> None:
+    Args:
+        slate: where the worker notes whose step runs.
+        target: the database, in which it has jobs given back after it has killed the worker.
+        holder: who holds them.
+    """
+
+    def __init__(self, slate: Slate, *, target: Target, holder: Holder) -> None:
+        self._slate = slate
+        self._told = {"target": asdict(target), "holder": holder}
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         self._failed = False
@@ -46,11 +59,13 @@ class Warden:
         self.close()
         theirs, ours = os.pipe()
         os.set_blocking(ours, False)
-        argv = [sys.executable, "-I", "-S", str(PROGRAM), str(theirs), str(os.getpid()), _format()]
+        slate = self._slate.descriptor
+        argv = [sys.executable, "-I", "-S", str(PROGRAM), str(theirs), str(slate), str(os.getpid()), _format()]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - this very Python
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs,), start_new_session=True
+                argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(theirs, slate), start_new_session=True
             )
+            self._tell_at_start(self._process)
         except OSError as error:
             os.close(ours)
             if not self._failed:
@@ -60,6 +75,19 @@ class Warden:
             self._pipe, self.gone, self._failed = ours, False, False
         finally:
             os.close(theirs)
+
+    def _tell_at_start(self, process: "subprocess.Popen[bytes]") -> None:
+        """Where the jobs are given back. Not by its arguments, which everybody may read: there is a password in it."""
+        log_format, log_level = log_settings()
+        told: dict[str, Any] = {
+            **self._told,
+            "path": list(map(str, sys.path)),
+            "log_format": log_format,
+            "log_level": log_level,
+        }
+        assert process.stdin is not None, "it is a pipe"
+        with process.stdin as its:
+            its.write(json.dumps(told).encode())
 
     def tell(self, look_by: float) -> None:
         """Says by when the heart looks again; inf: nothing runs. Never waits."""

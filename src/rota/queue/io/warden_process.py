@@ -1,11 +1,14 @@
-"""The warden's own program: `python warden_process.py PIPE WORKER json|text`. It imports nothing of Rota.
+"""The warden's own program: `python warden_process.py PIPE SLATE WORKER json|text`. It imports nothing of Rota.
 
 It reads from the pipe by when the worker's heart looks again, and kills the worker if that has passed and nothing came.
+Then it reads from the slate whose fault that may have been, and has the other jobs given back without a try, by a
+program that does import Rota. What that is told, the warden was told through its standard input.
 It ends when the worker does.
 """
 
 import contextlib
 import json
+import mmap
 import os
 import select
 import signal
@@ -17,7 +20,7 @@ from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 FORM: Final = Struct("d")
 """What the worker says: a time of the clock of leases, which is that of `rota.io.clock`."""
@@ -32,6 +35,24 @@ GRACE_CPU_S: Final = 0.05
 hardly any time of the CPU, and a handler that keeps it from looking takes all there is."""
 SHORT_STEP_S: Final = 0.02
 READ_BYTES: Final = 4096 * FORM.size
+GONE_S: Final = 5.0
+"""How long a killed process may take to be gone; its memory may be large."""
+GIVE_BACK_S: Final = 15.0
+"""How long giving back may take, with the start of its program."""
+ID_BYTES: Final = 16
+APART_MAX: Final = 1024
+"""Jobs in threads and child processes that the slate has room for."""
+UNNOTED_AT: Final = (1 + APART_MAX) * ID_BYTES
+SLATE_BYTES: Final = UNNOTED_AT + ID_BYTES
+"""The slate: the id of the job whose step runs, those of the jobs apart, and how many of these had no room. Zeros:
+none."""
+PROGRAM: Final = """
+import json, sys
+told = json.load(sys.stdin)
+sys.path[:] = told.pop("path")
+from rota.queue.io.orphans import main
+main(told)
+"""
 EVENT: Final = "a handler held the interpreter until its lease was about to end; its process is killed"
 
 
@@ -83,8 +104,9 @@ class Watch:
         self.look_by, self._excused_until = look_by, 0.0
 
 
-def main(pipe: int, worker: int, log_format: str) -> None:
+def main(pipe: int, slate: int, worker: int, log_format: str) -> None:
     """Watches until the worker ends, or has to."""
+    told_at_start = json.load(sys.stdin)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     watch = Watch()
@@ -103,7 +125,39 @@ def main(pipe: int, worker: int, log_format: str) -> None:
         ):
             say(worker, log_format)
             os.kill(worker, signal.SIGKILL)
+            with mmap.mmap(slate, SLATE_BYTES, access=mmap.ACCESS_READ) as noted:
+                suspects = suspects_of(noted[:])
+            if suspects and is_gone(worker):
+                give_back({**told_at_start, "suspects": suspects})
             return
+
+
+def suspects_of(slate: bytes) -> list[str]:
+    """The ids of the jobs one of which held the interpreter, as hexadecimal digits; none if that is not known."""
+    if any(slate[UNNOTED_AT:]):
+        return []
+    noted = (slate[at : at + ID_BYTES] for at in range(0, UNNOTED_AT, ID_BYTES))
+    # The first eight bytes of an id are never all zeros, and are what is wiped when a step ends.
+    return [one.hex() for one in noted if any(one[:8])]
+
+
+def is_gone(worker: int) -> bool:
+    """Waits until the worker is no more: only then does none of its jobs run."""
+    gives_up_at = time.clock_gettime(CLOCK) + GONE_S
+    while os.getppid() == worker:
+        if time.clock_gettime(CLOCK) > gives_up_at:
+            return False
+        time.sleep(SHORT_STEP_S)
+    return True
+
+
+def give_back(told: dict[str, Any]) -> None:
+    """Has the jobs given back that are no suspects. Where that cannot be done, their leases run out by themselves."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(  # noqa: S603 - this very Python
+            [sys.executable, "-I", "-c", PROGRAM],
+            input=json.dumps(told).encode(), stdout=subprocess.DEVNULL, timeout=GIVE_BACK_S, check=False,
+        )  # fmt: skip
 
 
 def process_of(pid: int) -> Process:
@@ -132,4 +186,4 @@ def say(worker: int, log_format: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
