@@ -8,7 +8,7 @@ import pytest
 from tests.simulation.mutations import MUTATIONS, Mutation
 from tests.simulation.plays import SERVERS, name_of
 
-FIXED = 1500
+FIXED = 1400
 FRESH = 600
 BATCH = 100
 KNOWN = (158_435_943_666,)

@@ -80,6 +80,10 @@ class World:
         """Every job as it stands."""
         return self.database._ended | self.database._open
 
+    def row(self, job_id: JobId) -> JobRow | None:
+        """One job as it stands; None if there is none."""
+        return self.database._open.get(job_id) or self.database._ended.get(job_id)
+
     def after(self, delay_s: float, event: Callable[[], None]) -> None:
         """Plans an event."""
         self._planned += 1
