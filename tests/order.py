@@ -25,7 +25,7 @@ LONG: Final = (
     "faults/test_twenty_thousand_on_bad_lines.py",
     "runners/test_argv_on_ffmpeg.py",
     "integration/test_worker.py",
-    "integration/test_cli.py",
+    "integration/test_cli_programs.py",
     "integration/test_runners_whole.py",
     "integration/test_cli_exec.py",
 )

@@ -9,7 +9,7 @@ import pytest
 
 from rota.queue.periodic import Declared, Put
 from tests.integration.programs import nothing_runs, until
-from tests.integration.test_cli import Rota, at, refused
+from tests.integration.rota_calls import Rota, at, refused
 from tests.postgres_servers import Psql
 
 SHOP = """

@@ -10,7 +10,7 @@ from rota.queue.io.store import Store
 from rota.queue.job import Ask, Finish, NewJob, Outcome, Release, State, open_key
 from tests.conformance.queues import FIRST_ID, LAST_ID
 from tests.integration.programs import ROTA, run
-from tests.integration.test_cli import Rota, at, folder, refused, rota
+from tests.integration.rota_calls import Rota, at, folder, refused, rota
 
 __all__ = ["folder", "rota"]  # fixtures
 
