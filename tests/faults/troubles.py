@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import repeat
 from mmap import mmap
 from pathlib import Path
-from struct import Struct
 
 import rota
 from rota.io import clock, postgres
@@ -96,8 +95,9 @@ def hold(ctx: rota.Context) -> None:
     pulse in a file: the time of the system's monotonic clock, again and again."""
     path = folder / f"{ctx.id}-{ctx.job.lease.epoch}{PULSE}"
     path.write_bytes(bytes(8))
-    with path.open("r+b") as file, mmap(file.fileno(), 8) as pulse:
-        deque(map(Struct("d").pack_into, repeat(pulse), repeat(0), iter(time.monotonic, None)), maxlen=0)
+    # A view writes its eight bytes at once: a struct would clear them first, and leave none if it is killed in between.
+    with path.open("r+b") as file, mmap(file.fileno(), 8) as pulse, memoryview(pulse).cast("d") as beat:
+        deque(map(beat.__setitem__, repeat(0), iter(time.monotonic, None)), maxlen=0)
 
 
 @app.job(limit=20, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, max_tries=5, retry=SOON)
