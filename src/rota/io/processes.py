@@ -180,8 +180,7 @@ class ProcessTree:
     async def _outlive(self, pid: int) -> None:
         """Waits for the end of what a child left behind; in the end it is killed, too."""
         gives_up_at = lease_clock() + OUTLIVES_S
-        # asyncio waits for its own children only.
-        while not _reaped(pid) and lease_clock() < gives_up_at:
+        while not _reaped(pid) and lease_clock() < gives_up_at:  # noqa: ASYNC110 - asyncio waits for its own only
             await asyncio.sleep(OUTLIVES_LOOK_S)
         if not _reaped(pid):
             kill_tree(pid)
