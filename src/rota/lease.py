@@ -13,6 +13,7 @@ Spec: job queue, "Leases, heartbeats and the stall kill".
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from math import inf
 from typing import Any, Final
 
@@ -101,6 +102,14 @@ class Held(Struct, gc=False):
         return self.progressed or self.sent_at is not None
 
 
+@lru_cache(maxsize=64)
+def _ends_of(lease_s: float, heartbeat_s: float, margin_s: float) -> tuple[float, float]:
+    """`Held.rest_s` and `Held.guard_s`: the same for all jobs of a kind, and asked for each."""
+    rest_s = min(margin_s, lease_s / 4) / 2
+    # Well after a job that moved is told to stop: from then on somebody looks all the time, if anybody can.
+    return rest_s, max(rest_s / 8, min(GIVE_BACK_S, min(heartbeat_s, lease_s / 2) / 4))
+
+
 @dataclass(slots=True)
 class LeaseBook:
     """The leases that one process holds.
@@ -128,10 +137,8 @@ class LeaseBook:
         Returns: the entry, for whoever has to look at its deadline often.
         """
         deadline = 0.0 if self.abandoned else sent_at + lease_s
-        held = Held(
-            lease, lease_s, heartbeat_s, deadline, sent_at + heartbeat_s, self._rest_s(lease_s),
-            self._guard_s(lease_s, heartbeat_s),
-        )  # fmt: skip
+        rest_s, guard_s = _ends_of(lease_s, heartbeat_s, self.margin_s)
+        held = Held(lease, lease_s, heartbeat_s, deadline, sent_at + heartbeat_s, rest_s, guard_s)
         self._held[lease.job_id] = held
         return held
 
@@ -284,7 +291,7 @@ class LeaseBook:
 
     def first_look_s(self, lease_s: float, heartbeat_s: float) -> float:
         """The same for a lease that is granted, in seconds since its claim was sent."""
-        return lease_s - self._guard_s(lease_s, heartbeat_s)
+        return lease_s - _ends_of(lease_s, heartbeat_s, self.margin_s)[1]
 
     def deadline(self, lease: Lease) -> float:
         """When this lease ends by this holder's clock; 0.0 if it is not held any more."""
@@ -312,13 +319,6 @@ class LeaseBook:
 
     def _margin(self, held: Held) -> float:
         return min(self.margin_s, held.lease_s / 4)
-
-    def _rest_s(self, lease_s: float) -> float:
-        return min(self.margin_s, lease_s / 4) / 2
-
-    def _guard_s(self, lease_s: float, heartbeat_s: float) -> float:
-        # Well after a job that moved is told to stop: from then on somebody looks all the time, if anybody can.
-        return max(self._rest_s(lease_s) / 8, min(GIVE_BACK_S, min(heartbeat_s, lease_s / 2) / 4))
 
     def _stop_at(self, held: Held) -> float:
         if held.ends_at < inf:
