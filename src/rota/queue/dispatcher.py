@@ -65,6 +65,11 @@ class Slots:
     _asked: int = 0
     paused: Paused | None = NOTHING_PAUSED
     """What nobody may claim for now; None while that is not known."""
+    _crowded: dict[str, int] = field(init=False)
+    """With more running jobs than this a kind is not roomy, whatever else holds."""
+
+    def __post_init__(self) -> None:
+        self._crowded = {name: kind.limit - (min(kind.limit, CLAIM_MAX) + 1) // 2 for name, kind in self.kinds.items()}
 
     def asks(self, among: Collection[str] | None = None) -> list[Ask]:
         """What to claim now: each kind with a free slot, in all about CLAIM_MAX jobs.
@@ -155,8 +160,10 @@ class Slots:
 
     def roomy(self, kind: str) -> bool:
         """Whether at least half of a whole claim of this kind has room: smaller claims cost more for each job."""
-        settings = self.kinds[kind]
         # It is asked at the end of every job.
+        if self.running.get(kind, 0) > self._crowded[kind]:
+            return False
+        settings = self.kinds[kind]
         free = self._free(kind) if settings.cpu_bound else self._free_but_for_cpus(kind)
         return 2 * free >= min(settings.limit, CLAIM_MAX)
 
