@@ -177,6 +177,17 @@ async def test_life_of_a_job(fleet: Fleet) -> None:
     assert await fleet.store.end([End(given.lease, "failed")], now=fleet.now) == {}
 
 
+async def test_a_row_that_a_transaction_holds_keeps_no_other_runner_waiting(fleet: Fleet) -> None:
+    jobs = [await fleet.add() for _ in range(2)]
+    leases = [(await fleet.one(runner)).lease for runner in ("pool:a", "pool:b")]
+    beats = dict(zip(leases, ("pool:a", "pool:b"), strict=True))
+    async with fleet.store.database.transaction() as conn:
+        await conn.execute("UPDATE rota.open_jobs SET priority = 7 WHERE id = $1", jobs[0].id)
+        assert await fleet.store.renew(beats, now=fleet.now) == {jobs[0].id: None, jobs[1].id: False}
+        assert await fleet.store.renew({leases[0]: "pool:b"}, now=fleet.now) == {}, "of another runner: it is lost"
+    assert await fleet.store.renew(beats, now=fleet.now) == dict.fromkeys((job.id for job in jobs), False)
+
+
 async def test_nothing_under_an_old_epoch_or_of_another_runner_changes_a_job(fleet: Fleet) -> None:
     job = await fleet.add()
     old = (await fleet.one()).lease

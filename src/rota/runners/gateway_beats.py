@@ -51,7 +51,8 @@ class Beats:
         link = self._links.waiting(event.connection, Phase.OPEN)
         if link is None or not link.beats:
             return
-        self._answer(link, frozenset(event.lost or ()), known=event.lost is not None)
+        unknown = _leases(link.beats[0]) if event.lost is None else event.unknown
+        self._answer(link, frozenset(event.lost or ()), unknown=frozenset(unknown))
         self._renew(link)
 
     def _renew(self, link: Link) -> None:
@@ -61,12 +62,12 @@ class Beats:
             if valid:
                 self._out.say(events.Renew(link.number, valid))
                 return
-            self._answer(link, frozenset(), known=True)
+            self._answer(link, frozenset(), unknown=frozenset())
 
-    def _answer(self, link: Link, lost: frozenset[Lease], *, known: bool) -> None:
+    def _answer(self, link: Link, lost: frozenset[Lease], *, unknown: frozenset[Lease]) -> None:
         answers: list[messages.LeaseAnswer] = []
         for lease in _leases(link.beats.popleft()):
-            ok = _holds(link, lease) and lease not in lost
+            ok, known = _holds(link, lease) and lease not in lost, lease not in unknown
             if ok and known:
                 live = link.jobs[lease.job_id]
                 self._jobs.renewed(live)

@@ -195,10 +195,13 @@ class Claimed:
 @dataclass(frozen=True, slots=True)
 class Renewed:
     """Store: answers `Renew`: of what was asked, the leases that do not hold any more; None: nobody knows, because the
-    database does not answer. The runner then hears nothing about them, and its own deadline counts."""
+    database does not answer. The runner then hears nothing about them, and its own deadline counts.
+
+    `unknown`: the same for some of them, because somebody's transaction holds the rows."""
 
     connection: int
     lost: tuple[Lease, ...] | None
+    unknown: tuple[Lease, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ def test_heartbeats_renew_what_is_held_and_tell_what_is_lost() -> None:
     desk.hear(messages.RunnerHeartbeat(free_slots=1, running=running[:1]))
     (beat,) = messages_of(desk(events.Renewed(1, None)))
     assert beat.leases == (), "nobody knows: the runner's own deadline counts"
+    desk.hear(messages.RunnerHeartbeat(free_slots=1, running=running))
+    (beat,) = messages_of(desk(events.Renewed(1, (), unknown=(Lease(JOB, 1),))))
+    assert [(lease.job_id, lease.ok) for lease in beat.leases] == [(OTHER, False)], "of one of them nobody knows"
+    assert JOB in desk.core.jobs
     desk.hear(messages.RunnerHeartbeat(free_slots=1, running=running[:1]))
     (beat,) = messages_of(desk(events.Renewed(1, (Lease(JOB, 1),))))
     assert [lease.ok for lease in beat.leases] == [False]

@@ -48,6 +48,11 @@ def waits(write: Write) -> bool:
     return isinstance(write, Finish) and any(job.dedupe is not None for job in write.follow_ups)
 
 
+def _met_a_lock(error: BaseException) -> bool:
+    """Whether a statement gave up waiting for a row or a key of somebody's open transaction."""
+    return isinstance(error.__cause__, asyncpg.exceptions.LockNotAvailableError)
+
+
 class Completer:
     """One background task that owns the writes of one worker.
 
@@ -81,6 +86,9 @@ class Completer:
         """Ends that are commits of their own."""
         self._singles_writers = 0
         self._singles_writers_max = singles_writers
+        self._held: list[Write] = []
+        """Ends whose rows somebody's transaction holds."""
+        self._looks_after_held = False
 
     @property
     def waiting(self) -> int:
@@ -177,6 +185,12 @@ class Completer:
                 except (RotaError, OSError) as error:
                     # The statement may have been taken although its answer was lost.
                     unsure = True
+                    free = await self._put_off_held(batch) if _met_a_lock(error) else batch
+                    if len(free) < len(batch):
+                        batch = free
+                        if not batch:
+                            return
+                        continue
                     if backoff.failures % 10 == 0:
                         log.warning("ends of jobs wait for the database", count=len(batch), error=str(error))
                     await asyncio.sleep(backoff.next_s())
@@ -203,6 +217,42 @@ class Completer:
             # The parent batch is still counted, and takes its own share off when it returns.
             self._writing += len(part)
             await self._write_all(part)
+
+    async def _put_off_held(self, batch: list[Write]) -> list[Write]:
+        """Takes out what would wait for somebody's open transaction; that is written when the transaction is over."""
+        free, held = await self._by_hold(batch)
+        if held:
+            log.warning("ends of jobs wait for a transaction that holds their rows", count=len(held))
+            # The batch that they were of is still counted, and takes its own share off when it returns.
+            self._writing += len(held)
+            self._held += held
+            if not self._looks_after_held:
+                self._looks_after_held = True
+                self._apart(self._write_held())
+        return free
+
+    async def _write_held(self) -> None:
+        backoff = Backoff(self._random)
+        while self._held:
+            await asyncio.sleep(backoff.next_s())
+            waiting, self._held = self._held, []
+            free, held = await self._by_hold(waiting, else_free=False)
+            self._held += held
+            if free:
+                backoff.reset()
+                await self._write_all(free)
+        self._looks_after_held = False
+
+    async def _by_hold(self, batch: list[Write], *, else_free: bool = True) -> tuple[list[Write], list[Write]]:
+        """Those whose rows are free, and the others; where the database does not say, all are what `else_free` says."""
+        try:
+            held = await self._store.held_rows([write.lease.job_id for write in batch])
+        except (RotaError, OSError):
+            return (batch, []) if else_free else ([], batch)
+        return (
+            [write for write in batch if write.lease.job_id not in held],
+            [write for write in batch if write.lease.job_id in held],
+        )
 
     async def _write_once(self, batch: list[Write], *, unsure: bool) -> None:
         finishes = [write for write in batch if isinstance(write, Finish)]

@@ -237,6 +237,10 @@ class Ends(Adding):
             conn=conn,
         )
 
+    async def held_rows(self, ids: Sequence[JobId]) -> set[JobId]:
+        """Which of these open jobs somebody's transaction holds, so that writing their ends would wait for it."""
+        return {JobId(row["id"]) for row in await self._fetch("held_rows.sql", list(ids))}
+
     async def disown(
         self, holder: Holder, *, known: Sequence[JobId], before: datetime, now: datetime | None = None
     ) -> int:

@@ -198,7 +198,7 @@ class Heart:
 
     async def _renew(self, store: Store, renewals: list[Renewal]) -> None:
         try:
-            kept = await store.renew(renewals)
+            answers = await store.renew(renewals)
         except (RotaError, OSError) as error:
             if self._failures % LOG_EVERY == 0:
                 log.warning("heartbeats could not be written", jobs=len(renewals), error=str(error))
@@ -212,8 +212,12 @@ class Heart:
                 self._leases.book.unanswered(renewals, now=lease_clock())
         else:
             self._failures = 0
+            kept = {job_id: asked for job_id, asked in answers.items() if asked is not None}
+            passed = [one for one in renewals if one.lease.job_id in answers and one.lease.job_id not in kept]
+            answered = [one for one in renewals if one not in passed] if passed else renewals
             with self._leases.lock:
-                lost = self._leases.book.renewed(renewals, kept=kept, now=lease_clock())
+                self._leases.book.unanswered(passed, now=lease_clock())
+                lost = self._leases.book.renewed(answered, kept=kept, now=lease_clock())
                 # The next look may come after the old end, if the answer was late.
                 self._leases.looked()
             for lease in lost:

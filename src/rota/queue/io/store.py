@@ -91,8 +91,9 @@ class Store(Ends):
         )
         return in_order(rows)
 
-    async def renew(self, renewals: Iterable[Renewal], *, now: datetime | None = None) -> dict[JobId, bool]:
-        """Extends leases; the ids of those that hold, each with whether somebody asked to cancel the job."""
+    async def renew(self, renewals: Iterable[Renewal], *, now: datetime | None = None) -> dict[JobId, bool | None]:
+        """Extends leases; the ids of those that hold, each with whether somebody asked to cancel the job. None: it was
+        not extended, because somebody's transaction holds its row; ask again."""
         ordered = sorted(renewals, key=lambda renewal: renewal.lease)
         rows = await self._fetch(
             "renew.sql",

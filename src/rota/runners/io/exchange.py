@@ -328,8 +328,10 @@ class Exchange:
                 self.happened(events.Renewed(ask.connection, None))
             return
         for ask in batch:
-            lost = tuple(lease for lease in ask.leases if UUID(lease.job_id) not in renewed)
-            self.happened(events.Renewed(ask.connection, lost))
+            ids = {lease: JobId(UUID(lease.job_id)) for lease in ask.leases}
+            lost = tuple(lease for lease, job_id in ids.items() if job_id not in renewed)
+            unknown = tuple(lease for lease, job_id in ids.items() if renewed.get(job_id, False) is None)
+            self.happened(events.Renewed(ask.connection, lost, unknown))
 
     # Writes about leases
 

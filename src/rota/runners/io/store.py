@@ -141,10 +141,11 @@ class RunnerStore(Statements):
 
     async def renew(
         self, leases: Mapping[Lease, str], *, lease_s: float = LEASE_S, now: datetime | None = None
-    ) -> dict[JobId, bool]:
+    ) -> dict[JobId, bool | None]:
         """Extends leases by the runner that holds each.
 
-        Returns: those that were extended, and whether somebody wants them cancelled. The others are lost.
+        Returns: those that were extended, and whether somebody wants them cancelled; None for one that was not, because
+            somebody's transaction holds its row: ask again. The others are lost.
         """
         ordered = sorted(leases, key=lambda lease: lease.job_id)
         ids, epochs = [lease.job_id for lease in ordered], [lease.epoch for lease in ordered]
