@@ -151,6 +151,18 @@ def test_the_json_of_a_list_and_of_one_job(rota: Rota) -> None:
     assert (failed["dedupe_key"], failed["dedupe_scope"]) == ("scan:1", "open")
 
 
+def test_a_value_that_python_cannot_read_keeps_no_job_from_being_shown(rota: Rota, psql: Psql) -> None:
+    """PostgreSQL takes it from whoever speaks SQL."""
+    digits, deep = '{"n": ' + "9" * 6000 + "}", "[" * 2000 + "]" * 2000
+    values = f"(1, '{digits}'::jsonb), (2, '{deep}'), (3, '3')"
+    ids = psql(
+        rota.dsn, f"SELECT job.id FROM (VALUES {values}) AS v(n, p), rota.enqueue('odd', p) AS job ORDER BY n"
+    ).split()
+    shown = rota.json("jobs", "show", *ids)
+    assert [job["payload"] for job in shown] == [digits, deep, 3]
+    assert len(rota.json("jobs", "list", "--kind", "odd")["jobs"]) == 3
+
+
 def test_pages_follow_each_other_while_jobs_come_and_go(rota: Rota) -> None:
     async def add(store: Store) -> list[JobId]:
         return [new.id for new in await store.enqueue_many([NewJob("page") for _ in range(9)])]

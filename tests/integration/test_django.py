@@ -102,3 +102,15 @@ def test_what_a_job_holds_is_text_in_the_admin(dsn: str, psql) -> None:
         assert "<img src=x" not in page and "</script>{{" not in page and "49{%" not in page, name
     for name in ("list", "detail", "search"):
         assert "&lt;img src=x onerror=alert(1)&gt;" in seen[name], name
+
+
+def test_a_value_that_python_cannot_read_keeps_no_page_from_being_shown(dsn: str, psql) -> None:
+    run(dsn, "manage.py", "migrate", "-v", "0")
+    psql(
+        dsn,
+        "INSERT INTO rota.ended_jobs (id, run_after, created_at, finished_at, lease_epoch, priority, tries, state,"
+        " place, kind, payload, progress) SELECT gen_random_uuid(), now(), now(), now(), 1, 0, 1, 'failed', 'worker',"
+        " 'odd', ('{\"n\": ' || repeat('9', 6000) || '}')::jsonb, (repeat('[', 2000) || repeat(']', 2000))::jsonb",
+    )
+    seen = json.loads(run(dsn, "visit.py", "pages"))
+    assert ">odd<" in seen["list"] and "9" * 6000 in seen["detail"] and "[" * 2000 in seen["detail"]

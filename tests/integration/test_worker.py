@@ -483,9 +483,13 @@ async def test_a_job_from_another_connection_wakes_a_sleeping_worker(sleepy: Ben
     @sleepy.app.job
     async def kind() -> None: ...
 
+    @sleepy.app.job("!odd")
+    async def odd() -> None: ...
+
     async with working(sleepy.app):
         for statement in (
             "SELECT id FROM rota.enqueue('kind')",
+            "SELECT id FROM rota.enqueue('!odd')",
             "SELECT id FROM rota.enqueue_many(ARRAY['other', 'kind'], ARRAY['{}', '{}']::jsonb[]) WHERE number = 2",
         ):
             await until(lambda: wants_to_be_woken(sleepy), what="the worker sleeps")

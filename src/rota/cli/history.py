@@ -10,6 +10,7 @@ from rich.text import Text
 from rota.io import terminal
 from rota.queue.history import KeptLine, Try, TryEnd
 from rota.queue.job import JobRow
+from rota.queue.payload import readable
 
 WORDS = {
     TryEnd.RETRY: "failed",
@@ -26,7 +27,7 @@ def plain(shown: dict[str, Any], row: JobRow, tries: Sequence[Try], lines: Seque
     shown["tries_kept"] = [_jsonable(one) for one in tries if one.job_id == row.id]
     if lines is not None:
         shown["logs"] = [
-            {**_jsonable(line), "fields": None if line.fields is None else json.loads(line.fields)}
+            {**_jsonable(line), "fields": None if line.fields is None else readable(line.fields)}
             for line in lines
             if line.job_id == row.id
         ]
@@ -94,7 +95,7 @@ def progress(text: str | None, *, facts: bool = True) -> str | None:
     """A job's progress in words: `40%, page 3`, then what else it keeps."""
     if text is None:
         return None
-    stored = json.loads(text)
+    stored = readable(text)
     if not isinstance(stored, dict):
         return text if facts else None
     fraction, said = stored.pop("fraction", None), stored.pop("text", None)

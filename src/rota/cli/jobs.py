@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import json
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -22,7 +21,7 @@ from rota.queue.explain import SHORT_ID
 from rota.queue.io.store import Store
 from rota.queue.job import JobFilter, JobRow, State
 from rota.queue.new_job import check_priority, check_times
-from rota.queue.payload import check_text
+from rota.queue.payload import check_text, readable
 
 app = typer.Typer(
     help="Look at jobs, and put them right.",
@@ -331,7 +330,7 @@ def _plain(row: JobRow, *, whole: bool) -> dict[str, Any]:
     values = dataclasses.asdict(row)
     for name in ("progress", "payload", "result"):
         if values[name] is not None:
-            values[name] = json.loads(values[name])
+            values[name] = readable(values[name])
     if not whole:
         for name in ("payload", "result", "trace", "execution_id"):
             del values[name]

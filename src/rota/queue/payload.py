@@ -8,6 +8,7 @@ Spec: job queue, "The table" (payload).
 """
 
 import dataclasses
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -107,6 +108,22 @@ def decoder(payload_type: Any) -> Callable[[str], Any]:
             raise _does_not_fit(str(error)) from None
 
     return checked
+
+
+def readable(text: str) -> Any:
+    """The value of stored JSON text, for those who look at jobs; the text itself, where Python's json could not read or
+    write the value again: PostgreSQL keeps numbers of more digits, and what is nested deeper."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(_DEPTH_MAX + 2):
+        if not level:
+            return value
+        below = [child for each in level for child in (each.values() if isinstance(each, dict) else each)]
+        level = [child for child in below if isinstance(child, dict | list)]
+    return text
 
 
 def _does_not_fit(reason: str) -> PayloadError:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.errors import PayloadError
-from rota.queue.payload import PAYLOAD_BYTES_MAX, TEXT_BYTES_MAX, check_text, cut_text, decoder, encode
+from rota.queue.payload import PAYLOAD_BYTES_MAX, TEXT_BYTES_MAX, check_text, cut_text, decoder, encode, readable
 
 NUL = "has the character U+0000, which PostgreSQL cannot store"
 SURROGATE = "has a lone surrogate (U+D800), which is no Unicode text"
@@ -192,6 +192,30 @@ def test_a_value_that_contains_itself() -> None:
     assert "is nested over 500 levels deep, or contains itself" in str(error)
     assert error.path.startswith("$.ring[0].again[0].again")
     assert len(str(error)) < 400
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("null", None),
+        ("[]", []),
+        ('{"a": [1, {"b": "c"}]}', {"a": [1, {"b": "c"}]}),
+        ("9" * 4300, int("9" * 4300)),
+        ("9" * 4301, "9" * 4301),
+        ('{"n": [%s]}' % ("9" * 9000), '{"n": [%s]}' % ("9" * 9000)),
+        (nested(501), json.loads(nested(501))),
+        *[(nested(depth), nested(depth)) for depth in (502, 900, 985, 990, 995, 1100, 100_000)],
+        ('{"a":' * 600 + "1" + "}" * 600, '{"a":' * 600 + "1" + "}" * 600),
+    ],
+    ids=lambda given: str(given)[:12],
+)
+def test_what_python_cannot_read_is_shown_as_its_text(text: str, value: Any) -> None:
+    assert readable(text) == value
+    assert json.dumps({"jobs": [{"payload": readable(text)}]}, indent=2), "it can be written, too"
 
 
 @pytest.mark.parametrize("depth", [400, 700, 990, 3000, 200_000])

@@ -5,6 +5,23 @@ from typing import Any, ClassVar
 from django.db import models
 
 from rota.contrib.django import conf
+from rota.queue.payload import readable
+
+
+class Stored(models.JSONField):
+    """JSON as Rota stored it. A value that Python cannot read is shown as its text, and keeps no page from being shown.
+
+    To migrations it is the field that it is to the database.
+    """
+
+    def from_db_value(self, value: Any, *_others: Any) -> Any:
+        """What the database gave, as a value or, where that cannot be, as it is."""
+        return readable(value) if isinstance(value, str) else value
+
+    def deconstruct(self) -> Any:
+        """Django's own field, in its words."""
+        name, _path, args, options = super().deconstruct()
+        return name, "django.db.models.JSONField", args, options
 
 
 class Job(models.Model):
@@ -25,9 +42,9 @@ class Job(models.Model):
     lease_until = models.DateTimeField(null=True)
     last_error = models.TextField(null=True)
     dedupe_key = models.TextField(null=True)
-    payload = models.JSONField()
-    progress = models.JSONField(null=True)
-    result = models.JSONField(null=True)
+    payload = Stored()
+    progress = Stored(null=True)
+    result = Stored(null=True)
 
     class Meta:
         """Rota's migrations make the view; Django makes nothing."""

@@ -382,9 +382,8 @@ class Worker:
         return fresh
 
     def _on_heard(self, said: str) -> None:
-        if said.startswith("!"):
-            if said[1:] == self.holder:
-                asyncio.ensure_future(self._quietly(self._look()))  # noqa: RUF006 - ends by itself
+        if said == f"!{self.holder}":
+            asyncio.ensure_future(self._quietly(self._look()))  # noqa: RUF006 - ends by itself
         elif said in self._handlers:
             self._want(said)
 
