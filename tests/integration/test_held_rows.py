@@ -1,4 +1,4 @@
-"""Rows of jobs that somebody's open transaction holds: a person's at a terminal, or a program's. Only they wait."""
+"""Rows and keys of jobs that somebody's open transaction holds, a person's or a program's. Only these jobs wait."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,10 +8,14 @@ import asyncpg
 import pytest
 
 import rota
-from rota.ids import JobId
+from rota.ids import Holder, JobId
 from rota.io import postgres
-from rota.queue.job import State
+from rota.queue.io.ends import SWEEP_WAITS_MAX
+from rota.queue.job import Ask, NewJob, State
 from tests.integration.test_worker import Bench, made_bench, until, working
+
+SOON_S = 3.0
+"""Less than what one wait for each of them would take, with room for a slow machine."""
 
 
 @pytest.fixture
@@ -106,3 +110,78 @@ async def test_an_end_whose_row_is_removed_meanwhile_is_no_longer_waited_for(ben
             go_on.set()
             assert await until(lambda: worker._completer.waiting, what="the end waits for the transaction")
         await until(lambda: not worker._completer.waiting, what="nothing waits to be written")
+
+
+# Keys that somebody's transaction holds
+
+
+@asynccontextmanager
+async def adding(bench: Bench, kind: str, count: int) -> AsyncIterator[None]:
+    """Somebody's transaction that adds as many jobs with keys, and is rolled back at the end."""
+    conn = await asyncpg.connect(bench.app.settings.require_dsn())
+    transaction = conn.transaction()
+    await transaction.start()
+    try:
+        await conn.execute(
+            "SELECT rota.enqueue($1, '{}', dedupe_key => 'k' || n, dedupe_scope => 'queued')"
+            " FROM generate_series(1, $2) AS n",
+            kind,
+            count,
+        )
+        yield
+    finally:
+        await transaction.rollback()
+        await conn.close()
+
+
+async def test_ends_that_wait_for_twins_leave_connections_to_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are more of them than connections."""
+    monkeypatch.setitem(postgres._SESSION, "lock_timeout", "5000")
+    go_on = asyncio.Event()
+
+    @bench.app.job(limit=40, lease_s=60, retry=rota.Fixed(0))
+    async def keyed(ctx: rota.Context) -> rota.Retry | None:
+        await go_on.wait()
+        return rota.Retry(after_s=0, error="again") if ctx.job.tries == 1 else None
+
+    @bench.app.job
+    async def quick() -> None: ...
+
+    ids = [(await bench.app.enqueue(keyed, dedupe=rota.queued_key(f"k{n}"))).id for n in range(1, 31)]
+    async with working(bench.app) as worker:
+        await bench.reaches(ids[-1], lambda row: row.state is State.LEASED)
+        async with adding(bench, "keyed", 30):
+            go_on.set()
+            await until(lambda: worker._completer.waiting == 30, what="all of them wait")
+            for _ in range(5):
+                began = asyncio.get_running_loop().time()
+                await bench.ends((await bench.app.enqueue(quick)).id)
+                assert asyncio.get_running_loop().time() - began < SOON_S
+            assert worker._completer.waiting == 30
+        for job_id in ids:
+            row = await bench.ends(job_id)
+            assert (row.state, row.tries) == (State.DONE, 2)
+
+
+async def test_a_sweep_that_meets_twins_leaves_time_for_others(bench: Bench) -> None:
+    """And comes in turn to those of its jobs that need not wait."""
+    holder = Holder("gone:1:aa")
+    for n in range(1, 32):
+        await bench.store.enqueue(NewJob("keyed", dedupe=rota.queued_key(f"k{n}")))
+    leased = await bench.store.claim([Ask("keyed", 40, 0.001, 3)], holder=holder)
+    assert len(leased) == 31
+    free = max(job.lease.job_id for job in leased)
+    async with adding(bench, "keyed", 30):
+        for _ in range(30 // SWEEP_WAITS_MAX + 1):
+            began = asyncio.get_running_loop().time()
+            swept = await bench.store.sweep()
+            assert asyncio.get_running_loop().time() - began < SOON_S
+            if swept:
+                break
+        assert [one.lease.job_id for one in swept] == [free]
+    swept_ids: set[JobId] = set()
+    while len(swept_ids) < 30:
+        swept_ids |= {one.lease.job_id for one in await bench.store.sweep()}
+    assert await bench.value("SELECT count(*) FROM rota.open_jobs WHERE state = 'queued'") == 31

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import importlib.resources
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal
@@ -403,26 +403,38 @@ class Database:
             await pool.release(conn)
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
+    async def transaction(self, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS) -> AsyncIterator[Connection]:
         """Lends a connection with a transaction, committed at the end and rolled back by an error.
+
+        Args:
+            lock_timeout_ms: how long its statements wait for somebody else's transaction, milliseconds over 0.
 
         Raises: as `fetch`.
         """
+        settings = {} if self.target.pooler == "none" else _SESSION
+        if lock_timeout_ms != LOCK_TIMEOUT_MS:
+            settings = {**settings, "lock_timeout": str(lock_timeout_ms)}
         try:
             async with self.acquire() as conn, conn.transaction(isolation="read_committed"):
+                if settings:
+                    await conn.execute(_set_local(settings))
                 yield conn
         except Exception as error:
             raise translated(error, self.target) from error
 
     async def _fetch_on(self, conn: Connection, text: str, args: Sequence[Any]) -> list[Any]:
-        if self.target.pooler == "none":
+        if self.target.pooler == "none" or conn.is_in_transaction():
             rows: list[Any] = await conn.fetch(text, *args)
             return rows
         # Here no setting of the session keeps a stricter level of the role away.
-        async with conn.transaction(isolation=None if conn.is_in_transaction() else "read_committed"):
-            await conn.execute(";".join(f"SET LOCAL {name} = {value}" for name, value in _SESSION.items()))
+        async with conn.transaction(isolation="read_committed"):
+            await conn.execute(_set_local(_SESSION))
             rows = await conn.fetch(text, *args)
             return rows
+
+
+def _set_local(settings: Mapping[str, str]) -> str:
+    return ";".join(f"SET LOCAL {name} = {value}" for name, value in settings.items())
 
 
 def _closed(conn: Connection) -> bool:

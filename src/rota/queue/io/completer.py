@@ -7,6 +7,7 @@ because the lease was lost meanwhile. One write that the database will not take 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from random import Random
 from typing import Any, Final, TypeGuard
 
@@ -23,6 +24,9 @@ from rota.queue.job import Finish, Outcome, Release, State
 BATCH_MAX: Final = 1000
 PENDING_MAX: Final = 10_000
 """Ends that may wait to be written; beyond it the worker claims nothing new."""
+
+KEYED_AT_ONCE: Final = 2
+"""Connections that writes may have which may have to wait for somebody's transaction."""
 
 SINGLES_MAX: Final = 64
 """Such ends in one call: those behind wait for the call's end before their worker knows that they are on disk."""
@@ -89,6 +93,7 @@ class Completer:
         self._held: list[Write] = []
         """Ends whose rows somebody's transaction holds."""
         self._looks_after_held = False
+        self._keyed = asyncio.Semaphore(KEYED_AT_ONCE)
 
     @property
     def waiting(self) -> int:
@@ -180,7 +185,9 @@ class Completer:
         try:
             while True:
                 try:
-                    await self._write_once(batch, unsure=unsure)
+                    # Such a write is the only one of its batch.
+                    async with self._keyed if waits(batch[0]) else nullcontext():
+                        await self._write_once(batch, unsure=unsure)
                     return
                 except (RotaError, OSError) as error:
                     # The statement may have been taken although its answer was lost.
@@ -240,7 +247,10 @@ class Completer:
             self._held += held
             if free:
                 backoff.reset()
-                await self._write_all(free)
+            for write in filter(waits, free):
+                self._apart(self._write_all([write]))
+            if plain := [write for write in free if not waits(write)]:
+                await self._write_all(plain)
         self._looks_after_held = False
 
     async def _by_hold(self, batch: list[Write], *, else_free: bool = True) -> tuple[list[Write], list[Write]]:

@@ -7,14 +7,16 @@ allow; what follows from an end is written in its transaction. A lease is compar
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import asyncpg
 
 from rota.errors import DatabaseAway
 from rota.ids import BatchId, Holder, JobId
-from rota.io.postgres import Connection
+from rota.io.postgres import LOCK_TIMEOUT_MS, Connection
 from rota.io.to_the_end import to_the_end
 from rota.lease import Lease
 from rota.queue import periodic
@@ -37,6 +39,14 @@ KEYED_TRIES: Final = 3
 """How often a job that met a twin at the same moment is written again; each time the twin is a fact by then."""
 
 
+KEYED_WAIT_MS: Final = 200
+"""How long a write that goes apart, because of a key, waits for somebody's open transaction before it comes again: each
+that waits keeps a connection from all others."""
+
+SWEEP_WAITS_MAX: Final = 3
+"""How many jobs with such keys a sweep waits for in vain before it leaves the others to the next one."""
+
+
 class Return(NamedTuple):
     """A job on its way back to the queue; `counted`: its try was one that counts."""
 
@@ -52,6 +62,9 @@ class Return(NamedTuple):
 
 class Ends(Adding):
     """How tries end, in one schema of one database."""
+
+    _swept_to: JobId = JobId(UUID(int=0))
+    """The last job with a queued-scope key that a sweep of this store asked for: the next one begins behind it."""
 
     async def finish(self, finishes: Iterable[Finish], *, now: datetime | None = None) -> dict[JobId, State]:
         """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
@@ -97,7 +110,7 @@ class Ends(Adding):
 
     async def _follow(self, finishes: Sequence[Finish], *, now: datetime | None) -> dict[JobId, State]:
         """Ends with the jobs that follow from them, in one transaction: all of it or nothing."""
-        async with self.database.transaction() as conn:
+        async with self._apart_if(any(job.dedupe for finish in finishes for job in finish.follow_ups)) as conn:
             rows = await self._follow_on(conn, finishes, now=now)
         return await self._closing(rows, now=now)
 
@@ -126,7 +139,7 @@ class Ends(Adding):
 
     async def _end_run(self, finish: Finish, name: str, *, now: datetime | None) -> dict[JobId, State]:
         """Ends the run of a pass and writes its next run, in one transaction."""
-        async with self.database.transaction() as conn:
+        async with self._apart_if(True) as conn:
             await self.hold_pass(name, conn=conn)
             passes = await self.passes(name, now=now, conn=conn)
             if finish.follow_ups:
@@ -234,6 +247,7 @@ class Ends(Adding):
             TRIES_KEPT,
             # Within a transaction there is no second try: the whole of it is tried again.
             alone=len(batch) == 1 and conn is None,
+            apart=batch[0].keyed,
             conn=conn,
         )
 
@@ -262,11 +276,17 @@ class Ends(Adding):
         """Ends leases that ran out, at most `limit`; jobs with a queued-scope key one at a time, behind the others."""
         rows = await self._fetch("sweep.sql", limit, grace_s, None, now)
         over = [row for row in rows if row["state"] != State.LEASED]
-        for row in rows:
-            if row["state"] == State.LEASED:
-                # It may have to wait for an uncommitted twin. If that takes too long, a later sweep ends it.
-                with contextlib.suppress(DatabaseAway, asyncpg.UniqueViolationError):
-                    over += await self._write("sweep.sql", 1, grace_s, row["id"], now, alone=True)
+        keyed = [row["id"] for row in rows if row["state"] == State.LEASED]
+        in_vain = 0
+        # They may have to wait for an uncommitted twin. Those that do in vain must not keep the next sweep from others.
+        for job_id in sorted(keyed, key=lambda job_id: (job_id <= self._swept_to, job_id)):
+            if in_vain >= SWEEP_WAITS_MAX:
+                break
+            self._swept_to = job_id
+            try:
+                over += await self._write("sweep.sql", 1, grace_s, job_id, now, alone=True, apart=True)
+            except (DatabaseAway, asyncpg.UniqueViolationError):
+                in_vain += 1
         await self._closing([(row["id"], row["state"], row["batch_id"]) for row in over], now=now)
         return [swept_of(row) for row in over]
 
@@ -304,14 +324,24 @@ class Ends(Adding):
         rows = await self._fetch("cancel.sql", sorted(ids), reason, now)
         return await self._closing([(row["id"], row["state"], row["batch_id"]) for row in rows], now=now)
 
-    async def _write(self, name: str, *args: Any, alone: bool, conn: Connection | None = None) -> list[Any]:
-        """A statement that may meet a twin of a queued-scope key at the same moment; by the next try it is a fact."""
+    async def _write(
+        self, name: str, *args: Any, alone: bool, apart: bool, conn: Connection | None = None
+    ) -> list[Any]:
+        """A statement that may meet a twin of a queued-scope key at the same moment; by the next try it is a fact.
+        `apart`: it may also have to wait for a transaction with such a twin."""
         for _ in range(KEYED_TRIES if alone else 1):
             try:
-                return await self._fetch(name, *args, conn=conn)
+                if not (alone and apart):
+                    return await self._fetch(name, *args, conn=conn)
+                async with self._apart_if(True) as own:
+                    return await self._fetch(name, *args, conn=own)
             except asyncpg.UniqueViolationError as error:
                 met = error
         raise met
+
+    def _apart_if(self, apart: bool) -> AbstractAsyncContextManager[Connection]:
+        """A transaction; one that may have to wait for somebody else's gives up soon."""
+        return self.database.transaction(lock_timeout_ms=KEYED_WAIT_MS if apart else LOCK_TIMEOUT_MS)
 
 
 def _returned(finish: Finish) -> Return:
