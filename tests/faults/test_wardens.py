@@ -65,24 +65,29 @@ def test_a_process_whose_interpreter_is_held_ends_before_a_lease_of_its_lapses(
     jobs.check_runs()
 
 
+@pytest.mark.parametrize("kind", ["calm_hog", "plain_calm_hog"])
 def test_the_others_of_a_process_whose_interpreter_is_held_are_given_back_without_a_try(
-    jobs: Jobs, team: Workers
+    jobs: Jobs, team: Workers, kind: str
 ) -> None:
     first = ready(team.start())
     others = [jobs.add("calm", until="go") for _ in range(3)]
-    suspect = jobs.add("plain_calm", until="go")
-    for job in (*others, suspect):
+    in_thread = jobs.add("plain_calm", until="go")
+    for job in (*others, in_thread):
         jobs.until_step(job, START)
-    hog = jobs.add("calm_hog", max_tries=1)
+    hog = jobs.add(kind, max_tries=1)
     jobs.until_step(hog, START)
     second = ready(team.start())
     assert first.wait() == -signal.SIGKILL
     for job in others:
         jobs.until_step(job, START, count=2)
     until(lambda: first.said("were given back"), what="the warden says so")
+    (said,) = first.said("were given back")
+    assert hog.hex in said["suspects"]
     assert [jobs[job].tries for job in others] == [1, 1, 1]
     jobs.let_go("go")
-    assert [jobs.wait(job, "done").tries for job in (*others, suspect)] == [1, 1, 1, 2]
+    assert [jobs.wait(job, "done").tries for job in others] == [1, 1, 1]
+    # On a machine with no time for anybody it is not seen which of the threads computes.
+    assert jobs.wait(in_thread, "done").tries == (2 if in_thread.hex in said["suspects"] else 1)
     assert jobs.wait(hog, "failed").last_error == "The lease ran out on the last try"
     assert second.lives
     jobs.check_runs()

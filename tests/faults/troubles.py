@@ -260,6 +260,13 @@ async def calm_hog(ctx: rota.Context) -> None:
     hold(ctx)
 
 
+@app.job(limit=2, lease_s=CALM_S, heartbeat_s=CALM_S / 2.5, max_tries=2, retry=SOON)
+def plain_calm_hog(ctx: rota.Context) -> None:
+    """The same in a thread."""
+    recorder.note(START, ctx.job)
+    hold(ctx)
+
+
 @app.job(limit=5, lease_s=CALM_S, heartbeat_s=CALM_S / 2.5, max_tries=5, retry=SOON)
 async def calm(ctx: rota.Context, job: Work) -> None:
     """Waits under such a lease."""

@@ -22,7 +22,7 @@ async def test_all_but_the_suspects_go_back_without_a_try_and_other_workers_keep
     ask = Ask("work", 1, 60.0, 5)
     suspect, *innocent = [job.id for _ in range(3) for job in await store.claim([ask], holder=GONE)]
     (kept,) = [job.id for job in await store.claim([ask], holder=OTHER)]
-    assert await orphans.give_back(target, GONE, suspects=[suspect]) == len(innocent) == 2
+    assert await orphans.give_back(target, GONE, left=[suspect]) == len(innocent) == 2
     await store.sweep()
     rows = {row.id: row for row in await store.page(JobFilter(), limit=10)}
     assert [(rows[job].state, rows[job].tries) for job in innocent] == [(State.QUEUED, 0)] * 2
@@ -32,7 +32,8 @@ async def test_all_but_the_suspects_go_back_without_a_try_and_other_workers_keep
 
 def test_where_the_database_is_away_it_says_so_and_ends(caplog: pytest.LogCaptureFixture) -> None:
     told = {
-        "target": asdict(Target("postgresql://127.0.0.1:1/none")), "holder": GONE, "suspects": ["00" * 15 + "01"],
+        "target": asdict(Target("postgresql://127.0.0.1:1/none")), "holder": GONE,
+        "suspects": ["00" * 15 + "01"], "apart": [],
         "log_format": None, "log_level": "info",
     }  # fmt: skip
     orphans.main(json.loads(json.dumps(told)))

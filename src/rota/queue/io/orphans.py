@@ -1,7 +1,7 @@
 """Gives back the jobs of a worker that its warden has killed, but for those one of which was to blame.
 
 It runs in a process of its own, which the warden starts when the worker is gone: none of its jobs goes on by then, but
-for those in child processes, which are among the suspects.
+for those in child processes, whose leases run out like those of the suspects.
 """
 
 import asyncio
@@ -12,22 +12,22 @@ import asyncpg
 
 from rota.errors import RotaError
 from rota.ids import Holder, JobId
-from rota.io import log
+from rota.io.log import get_logger, setup_as
 from rota.io.postgres import Database, Target
 from rota.queue.io.store import Store
 
 GIVE_BACK_S: Final = 10.0
 
-said = log.get_logger("rota.warden")
+log = get_logger("rota.warden")
 
 
-async def give_back(target: Target, holder: Holder, *, suspects: list[JobId]) -> int:
+async def give_back(target: Target, holder: Holder, *, left: list[JobId]) -> int:
     """Ends the leases of a holder that is gone, and takes back the tries that they counted.
 
     Args:
         target: the database.
         holder: whose process is no more.
-        suspects: the jobs whose leases run out by themselves, and whose tries count.
+        left: the jobs whose leases run out by themselves, and whose tries count.
 
     Returns: how many jobs went back.
     """
@@ -35,7 +35,7 @@ async def give_back(target: Target, holder: Holder, *, suspects: list[JobId]) ->
     store = Store(database)
     try:
         async with asyncio.timeout(GIVE_BACK_S):
-            return await store.disown(holder, known=suspects, before=await store.clock())
+            return await store.disown(holder, known=left, before=await store.clock())
     finally:
         await database.stop()
 
@@ -43,12 +43,12 @@ async def give_back(target: Target, holder: Holder, *, suspects: list[JobId]) ->
 def main(told: dict[str, Any]) -> None:
     """Does what the warden was told for this case."""
     if told["log_format"] is not None:
-        log.setup_as(told["log_format"], told["log_level"])
-    suspects = [JobId(UUID(one)) for one in told["suspects"]]
+        setup_as(told["log_format"], told["log_level"])
+    left = [JobId(UUID(one)) for one in (*told["suspects"], *told["apart"])]
     try:
-        count = asyncio.run(give_back(Target(**told["target"]), Holder(told["holder"]), suspects=suspects))
+        count = asyncio.run(give_back(Target(**told["target"]), Holder(told["holder"]), left=left))
     except (RotaError, OSError, TimeoutError, asyncpg.exceptions.PostgresError) as error:
         # They run out by themselves; each has lost a try.
-        said.error("the other jobs of a killed worker could not be given back", error=str(error) or "no answer")
+        log.error("the other jobs of a killed worker could not be given back", error=str(error) or "no answer")
     else:
-        said.warning("the other jobs of a killed worker were given back", given_back=count, suspects=len(suspects))
+        log.warning("the other jobs of a killed worker were given back", given_back=count, suspects=told["suspects"])

@@ -9,6 +9,7 @@ cannot be stopped from outside: it is told, and if it does not end in time its p
 import asyncio
 import os
 import sys
+import threading
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
@@ -325,16 +326,15 @@ class Running:
         self._worker.leases.begins_in_thread(self.held)
         self._loop = asyncio.get_running_loop()
         waits()
-        slate = self._worker.leases.slate
-        noted = slate.begins_apart(self.job.id)
         call = asyncio.get_running_loop().run_in_executor(threads, variables.run, self._call_in_thread, context)
-        call.add_done_callback(lambda _: slate.ended_apart(noted))
         # A thread goes on whatever is cancelled here, so its end is awaited.
         return await asyncio.shield(call)
 
     def _call_in_thread(self, context: Context) -> Any:
         if self.must_stop():
             raise Stopped
+        slate = self._worker.leases.slate
+        noted = slate.begins_apart(self.job.id, thread=threading.get_native_id())
         try:
             return self.handler.call(context, context.payload)
         except (StopIteration, GeneratorExit) as error:
@@ -342,6 +342,7 @@ class Running:
             raise RuntimeError(f"The handler raised {type(error).__name__}") from error
         finally:
             self._worker.end_if_forked()
+            slate.ended_apart(noted)
 
 
 def _ignore(_kept: bool) -> None:

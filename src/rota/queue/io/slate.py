@@ -1,8 +1,9 @@
 """What a worker lets its warden read: memory that outlives its process.
 
 A handler that holds the interpreter has its process killed by the warden, and then nobody could say whose fault it was.
-So the event loop notes here whose step it runs, and each job in a thread or a child process is noted while it runs.
-Who is not noted was waiting, and had no part in it.
+So the event loop notes here whose step it runs, and each job in a thread is noted with that thread. The warden sees
+which thread computes: who else is noted, or is not noted at all, was waiting, and had no part in it. Jobs in child
+processes are noted because they may outlive their worker for a moment.
 
 The layout is that of `warden_process`, which reads it.
 """
@@ -15,10 +16,10 @@ import weakref
 from typing import Final
 
 from rota.ids import JobId
-from rota.queue.io import warden_process
-from rota.queue.io.warden_process import APART_MAX, ID_BYTES, SLATE_BYTES
+from rota.queue.io.warden_process import APART_MAX, ID_BYTES, PLACE, SLATE_BYTES, UNNOTED, UNNOTED_AT
 
 FREE: Final = bytes(ID_BYTES)
+NO_PLACE: Final = -1
 
 
 class Slate:
@@ -41,7 +42,7 @@ class Slate:
         self.memory = mmap.mmap(self.descriptor, SLATE_BYTES)
         self.begin = memoryview(self.memory).cast("q")
         self._lock = threading.Lock()
-        self._free = list(range(APART_MAX, 0, -1))
+        self._free = list(reversed(range(APART_MAX)))
         self._unnoted = 0
 
     @property
@@ -50,27 +51,32 @@ class Slate:
         found = bytes(self.memory[:ID_BYTES])
         return found if any(found[:8]) else None
 
-    def begins_apart(self, job_id: JobId) -> int:
-        """Notes that a job begins in a thread or a child process. Returns: what `ended_apart` takes."""
+    def begins_apart(self, job_id: JobId, *, thread: int = 0) -> int:
+        """Notes that a job begins in a thread or, with no thread of this process, in a child process.
+
+        Args:
+            job_id: the job.
+            thread: the system's number of its thread (`threading.get_native_id`).
+
+        Returns: what `ended_apart` takes.
+        """
         with self._lock:
             if not self._free:
-                self._unnoted += 1
-                self._count_unnoted()
-                return 0
+                self._count_unnoted(1)
+                return NO_PLACE
             place = self._free.pop()
-            self.memory[place * ID_BYTES : (place + 1) * ID_BYTES] = job_id.bytes
+            PLACE.pack_into(self.memory, ID_BYTES + place * PLACE.size, job_id.bytes, thread)
             return place
 
     def ended_apart(self, place: int) -> None:
         """Notes that it has ended, and all that it did."""
         with self._lock:
-            if place == 0:
-                self._unnoted -= 1
-                self._count_unnoted()
+            if place == NO_PLACE:
+                self._count_unnoted(-1)
                 return
-            self.memory[place * ID_BYTES : (place + 1) * ID_BYTES] = FREE
+            PLACE.pack_into(self.memory, ID_BYTES + place * PLACE.size, FREE, 0)
             self._free.append(place)
 
-    def _count_unnoted(self) -> None:
-        at = warden_process.UNNOTED_AT
-        self.memory[at : at + ID_BYTES] = self._unnoted.to_bytes(ID_BYTES, "little")
+    def _count_unnoted(self, more: int) -> None:
+        self._unnoted += more
+        UNNOTED.pack_into(self.memory, UNNOTED_AT, self._unnoted)

@@ -39,13 +39,19 @@ GONE_S: Final = 5.0
 """How long a killed process may take to be gone; its memory may be large."""
 GIVE_BACK_S: Final = 15.0
 """How long giving back may take, with the start of its program."""
+SAMPLE_S: Final = 0.3
+"""How long before the worker has to end the warden looks what each of its threads has taken of the CPU by then."""
+BUSY_TICKS: Final = 5
+"""A thread that took so much since, of the system's ticks, a hundredth of a second each, held the interpreter."""
 ID_BYTES: Final = 16
+PLACE: Final = Struct("16sq")
+"""A job apart: its id, and the system's number of its thread; 0 in a child process."""
 APART_MAX: Final = 1024
 """Jobs in threads and child processes that the slate has room for."""
-UNNOTED_AT: Final = (1 + APART_MAX) * ID_BYTES
-SLATE_BYTES: Final = UNNOTED_AT + ID_BYTES
-"""The slate: the id of the job whose step runs, those of the jobs apart, and how many of these had no room. Zeros:
-none."""
+UNNOTED_AT: Final = ID_BYTES + APART_MAX * PLACE.size
+UNNOTED: Final = Struct("q")
+SLATE_BYTES: Final = UNNOTED_AT + UNNOTED.size
+"""The slate: the id of the job whose step runs, the jobs apart, and how many of these had no room. Zeros: none."""
 PROGRAM: Final = """
 import json, sys
 told = json.load(sys.stdin)
@@ -75,10 +81,16 @@ class Watch:
     _excused_cpu_s: float = inf
 
     def wait_s(self, *, now: float) -> float:
-        """How long to wait for a word from it."""
+        """How long to wait for a word from it, until it is time to take a sample or to act."""
+        if now < self.look_by - SAMPLE_S:
+            return min(STEP_S, self.look_by - SAMPLE_S - now)
         if now < self.look_by:
-            return min(STEP_S, self.look_by - now)
+            return self.look_by - now
         return SHORT_STEP_S
+
+    def must_sample(self, *, now: float) -> bool:
+        """Whether the worker will soon have to end: if it is held, it is by now."""
+        return self.look_by - SAMPLE_S <= now < self.look_by
 
     def must_end(self, process: Process, *, now: float, late: bool) -> bool:
         """Whether the worker has to end, for no word has come.
@@ -109,7 +121,7 @@ def main(pipe: int, slate: int, worker: int, log_format: str) -> None:
     told_at_start = json.load(sys.stdin)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    watch = Watch()
+    watch, sample = Watch(), dict[int, int]()
     while os.getppid() == worker:
         asked_at = time.clock_gettime(CLOCK)
         wait_s = watch.wait_s(now=asked_at)
@@ -120,25 +132,83 @@ def main(pipe: int, slate: int, worker: int, log_format: str) -> None:
             if not said:
                 return
             watch.heard(FORM.unpack(said[-FORM.size :])[0])
+            sample = {}
+        elif watch.must_sample(now=now):
+            sample = ticks_of(worker)
         elif now >= watch.look_by and watch.must_end(
             process_of(worker), now=now, late=now - asked_at > wait_s + LATE_S
         ):
             say(worker, log_format)
+            busy = busy_of(sample, ticks_of(worker))
             os.kill(worker, signal.SIGKILL)
-            with mmap.mmap(slate, SLATE_BYTES, access=mmap.ACCESS_READ) as noted:
-                suspects = suspects_of(noted[:])
+            with mmap.mmap(slate, SLATE_BYTES, access=mmap.ACCESS_READ) as memory:
+                noted = Noted.of(memory[:])
+            suspects = noted.suspects(busy, main=worker)
             if suspects and is_gone(worker):
-                give_back({**told_at_start, "suspects": suspects})
+                give_back({**told_at_start, "suspects": sorted(suspects), "apart": noted.children})
             return
 
 
-def suspects_of(slate: bytes) -> list[str]:
-    """The ids of the jobs one of which held the interpreter, as hexadecimal digits; none if that is not known."""
-    if any(slate[UNNOTED_AT:]):
-        return []
-    noted = (slate[at : at + ID_BYTES] for at in range(0, UNNOTED_AT, ID_BYTES))
-    # The first eight bytes of an id are never all zeros, and are what is wiped when a step ends.
-    return [one.hex() for one in noted if any(one[:8])]
+@dataclass(frozen=True)
+class Noted:
+    """What stands on the slate; ids are hexadecimal digits.
+
+    Attributes:
+        step: the job whose step the event loop ran.
+        threads: the jobs in threads, by the system's numbers of these.
+        children: the jobs in child processes, which may go on for a moment.
+        whole: whether everybody had room.
+    """
+
+    step: str | None
+    threads: dict[int, str]
+    children: list[str]
+    whole: bool
+
+    @classmethod
+    def of(cls, slate: bytes) -> "Noted":
+        """Reads it."""
+        places = PLACE.iter_unpack(slate[ID_BYTES:UNNOTED_AT])
+        apart = [(one.hex(), thread) for one, thread in places if any(one)]
+        return cls(
+            # The first eight bytes of an id are never all zeros, and are what is wiped when a step ends.
+            slate[:ID_BYTES].hex() if any(slate[:8]) else None,
+            {thread: one for one, thread in apart if thread},
+            [one for one, thread in apart if not thread],
+            UNNOTED.unpack(slate[UNNOTED_AT:])[0] == 0,
+        )
+
+    def suspects(self, busy: set[int], *, main: int) -> set[str]:
+        """The jobs one of which held the interpreter; none if that is not known: it may have been a task or a thread
+        that a job has started, and which job is not known then.
+
+        Args:
+            busy: the threads that took the time of the CPU.
+            main: the thread with the event loop.
+        """
+        if not self.whole:
+            return set()
+        if not busy:
+            # Whoever it is waits in C code without letting go.
+            return set() if self.step is None else {self.step, *self.threads.values()}
+        found = {self.step if thread == main else self.threads.get(thread) for thread in busy}
+        return set() if None in found else {one for one in found if one is not None}
+
+
+def ticks_of(worker: int) -> dict[int, int]:
+    """What each thread of a process has taken of the CPU, in ticks; nothing where the system does not say."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{worker}/task"):
+            with contextlib.suppress(OSError):
+                stat = Path(f"/proc/{worker}/task/{thread}/stat").read_text(errors="replace").rpartition(")")[2].split()
+                found[int(thread)] = int(stat[11]) + int(stat[12])
+    return found
+
+
+def busy_of(before: dict[int, int], after: dict[int, int]) -> set[int]:
+    """The threads that computed between two samples."""
+    return {thread for thread, ticks in after.items() if ticks - before.get(thread, ticks) >= BUSY_TICKS}
 
 
 def is_gone(worker: int) -> bool:
@@ -152,7 +222,7 @@ def is_gone(worker: int) -> bool:
 
 
 def give_back(told: dict[str, Any]) -> None:
-    """Has the jobs given back that are no suspects. Where that cannot be done, their leases run out by themselves."""
+    """Has the jobs given back that are neither suspects nor apart. If that cannot be done, their leases run out."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(  # noqa: S603 - this very Python
             [sys.executable, "-I", "-c", PROGRAM],

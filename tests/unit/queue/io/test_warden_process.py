@@ -3,7 +3,18 @@
 import os
 from math import inf
 
-from rota.queue.io.warden_process import GRACE_CPU_S, GRACE_S, SHORT_STEP_S, STEP_S, Process, Watch, process_of
+import pytest
+
+from rota.queue.io.warden_process import (
+    GRACE_CPU_S,
+    GRACE_S,
+    SAMPLE_S,
+    SHORT_STEP_S,
+    STEP_S,
+    Process,
+    Watch,
+    process_of,
+)
 
 RUNS = Process(still=False, cpu_s=10.0)
 STILL = Process(still=True, cpu_s=10.0)
@@ -29,9 +40,16 @@ def test_a_worker_that_did_not_look_in_time_ends() -> None:
 
 def test_it_waits_until_then_and_looks_often_afterwards() -> None:
     watch = heard(100.0)
-    assert watch.wait_s(now=99.75) == 0.25
     assert watch.wait_s(now=50.0) == STEP_S
+    assert watch.wait_s(now=99.5) == pytest.approx(0.5 - SAMPLE_S)
+    assert watch.wait_s(now=99.75) == 0.25
     assert watch.wait_s(now=100.0) == SHORT_STEP_S
+
+
+def test_it_takes_a_sample_shortly_before() -> None:
+    watch = heard(100.0)
+    assert [watch.must_sample(now=now) for now in (99.5, 100.0 - SAMPLE_S, 99.9, 100.0)] == [False, True, True, False]
+    assert not heard(inf).must_sample(now=1e9)
 
 
 def test_one_that_stands_still_is_left_alone_and_has_a_while_once_it_goes_on() -> None:
