@@ -551,7 +551,8 @@ def test_a_database_that_turns_read_only(jobs: Jobs, team: Workers, default_serv
         default_server.psql("ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()")
     jobs.let_go("go")
     for job in (*held, *queued):
-        assert jobs.wait(job, "done").tries <= 2
+        # One is lost to the failover; on a machine with no time for anybody, such a short lease may be lost again.
+        assert jobs.wait(job, "done").tries <= 3
     assert worker.lives
     assert "read-only" in worker.said("trying again")[0]["error"]
     jobs.check_runs()

@@ -47,6 +47,9 @@ SWEEP_WAITS_MAX: Final = 3
 """How many jobs with such keys a sweep waits for in vain before it leaves the others to the next one."""
 
 
+NONE_SWEPT: Final = JobId(UUID(int=0))
+
+
 class Return(NamedTuple):
     """A job on its way back to the queue; `counted`: its try was one that counts."""
 
@@ -63,8 +66,8 @@ class Return(NamedTuple):
 class Ends(Adding):
     """How tries end, in one schema of one database."""
 
-    _swept_to: JobId = JobId(UUID(int=0))
-    """The last job with a queued-scope key that a sweep of this store asked for: the next one begins behind it."""
+    _swept_to: JobId = NONE_SWEPT
+    """The last job with a queued-scope key that a sweep asked for before it gave up: the next one begins behind it."""
 
     async def finish(self, finishes: Iterable[Finish], *, now: datetime | None = None) -> dict[JobId, State]:
         """Writes how tries ended; the ids that were written, with their state. One that is missing was refused."""
@@ -287,6 +290,8 @@ class Ends(Adding):
                 over += await self._write("sweep.sql", 1, grace_s, job_id, now, alone=True, apart=True)
             except (DatabaseAway, asyncpg.UniqueViolationError):
                 in_vain += 1
+        else:
+            self._swept_to = NONE_SWEPT
         await self._closing([(row["id"], row["state"], row["batch_id"]) for row in over], now=now)
         return [swept_of(row) for row in over]
 

@@ -39,7 +39,7 @@ GONE_S: Final = 5.0
 """How long a killed process may take to be gone; its memory may be large."""
 GIVE_BACK_S: Final = 15.0
 """How long giving back may take, with the start of its program."""
-SAMPLE_S: Final = 0.3
+SAMPLE_S: Final = 1.0
 """How long before the worker has to end the warden looks what each of its threads has taken of the CPU by then."""
 BUSY_TICKS: Final = 5
 """A thread that took so much since, of the system's ticks, a hundredth of a second each, held the interpreter."""
@@ -132,7 +132,7 @@ def main(pipe: int, slate: int, worker: int, log_format: str) -> None:
             if not said:
                 return
             watch.heard(FORM.unpack(said[-FORM.size :])[0])
-            sample = {}
+            sample = ticks_of(worker) if watch.must_sample(now=now) else {}
         elif watch.must_sample(now=now):
             sample = ticks_of(worker)
         elif now >= watch.look_by and watch.must_end(
