@@ -268,7 +268,8 @@ class LeaseBook:
         A lease that is over counts no more: whoever looks has seen to it.
         """
         ends = (
-            # Of what ends so soon no step begins any more, so who has looked then may take a while to look again.
+            # Who looks in the guard itself may take half of it to look again, but not beyond the last moments of the
+            # lease; and who looks in those a while in any case, because no step begins there any more.
             max(
                 held.deadline - held.guard_s,
                 min(now + held.guard_s / 2, held.deadline - held.rest_s / 8),

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,14 +69,20 @@ class Rota:
         return running([*ROTA, *args], folder=self.folder, environ=environ, name=name)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A working folder with a program in it; the test fails if anything runs there at its end."""
-    place = tmp_path / "shop"
+@contextmanager
+def shop_in(parent: Path, program: str) -> Iterator[Path]:
+    """A working folder with this `shop.py`; the test fails if anything runs there at its end."""
+    place = parent / "shop"
     place.mkdir()
-    (place / "shop.py").write_text(SHOP)
+    (place / "shop.py").write_text(program)
     yield place
     nothing_runs(place)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with shop_in(tmp_path, SHOP) as place:
+        yield place
 
 
 @pytest.fixture

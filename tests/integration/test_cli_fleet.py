@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from rota.queue.periodic import Declared, Put
-from tests.integration.programs import nothing_runs, until
-from tests.integration.rota_calls import Rota, at, refused
+from tests.integration.programs import until
+from tests.integration.rota_calls import Rota, at, refused, rota, shop_in
 from tests.postgres_servers import Psql
+
+__all__ = ["rota"]  # a fixture
 
 SHOP = """
 import os
@@ -44,16 +46,8 @@ if "--supervised" in sys.argv and os.path.exists("hang"):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "shop"
-    place.mkdir()
-    (place / "shop.py").write_text(SHOP)
-    yield place
-    nothing_runs(place)
-
-
-@pytest.fixture
-def rota(folder: Path, migrated_dsn: str) -> Rota:
-    return Rota(folder, migrated_dsn)
+    with shop_in(tmp_path, SHOP) as place:
+        yield place
 
 
 def state_of(rota: Rota, psql: Psql, job: str) -> str:

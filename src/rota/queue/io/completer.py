@@ -257,7 +257,10 @@ class Completer:
         """Those whose rows are free, and the others; where the database does not say, all are what `else_free` says."""
         try:
             held = await self._store.held_rows([write.lease.job_id for write in batch])
-        except (RotaError, OSError):
+        except Exception as error:
+            # Whatever it is: no end may be lost to it.
+            if not isinstance(error, (RotaError, OSError)):
+                log.exception("rows of jobs could not be looked at", count=len(batch))
             return (batch, []) if else_free else ([], batch)
         return (
             [write for write in batch if write.lease.job_id not in held],

@@ -38,7 +38,6 @@ WENT_WELL: Final = (Outcome.DONE, Outcome.AGAIN)
 KEYED_TRIES: Final = 3
 """How often a job that met a twin at the same moment is written again; each time the twin is a fact by then."""
 
-
 KEYED_WAIT_MS: Final = 200
 """How long a write that goes apart, because of a key, waits for somebody's open transaction before it comes again: each
 that waits keeps a connection from all others."""
@@ -46,8 +45,8 @@ that waits keeps a connection from all others."""
 SWEEP_WAITS_MAX: Final = 3
 """How many jobs with such keys a sweep waits for in vain before it leaves the others to the next one."""
 
-
 NONE_SWEPT: Final = JobId(UUID(int=0))
+"""Before all jobs: a sweep begins with the first."""
 
 
 class Return(NamedTuple):

@@ -213,10 +213,12 @@ class Heart:
         else:
             self._failures = 0
             kept = {job_id: asked for job_id, asked in answers.items() if asked is not None}
-            passed = [one for one in renewals if one.lease.job_id in answers and one.lease.job_id not in kept]
-            answered = [one for one in renewals if one not in passed] if passed else renewals
+            # The others of the answer are no refusals: somebody's transaction holds their rows.
+            passed = answers.keys() - kept.keys()
+            answered = [one for one in renewals if one.lease.job_id not in passed]
             with self._leases.lock:
-                self._leases.book.unanswered(passed, now=lease_clock())
+                unanswered = [one for one in renewals if one.lease.job_id in passed]
+                self._leases.book.unanswered(unanswered, now=lease_clock())
                 lost = self._leases.book.renewed(answered, kept=kept, now=lease_clock())
                 # The next look may come after the old end, if the answer was late.
                 self._leases.looked()

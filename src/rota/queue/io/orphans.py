@@ -16,7 +16,7 @@ from rota.io.log import get_logger, setup_as
 from rota.io.postgres import Database, Target
 from rota.queue.io.store import Store
 
-GIVE_BACK_S: Final = 10.0
+STATEMENTS_S: Final = 10.0
 
 log = get_logger("rota.warden")
 
@@ -34,7 +34,7 @@ async def give_back(target: Target, holder: Holder, *, left: list[JobId]) -> int
     database = Database(target, size=1)
     store = Store(database)
     try:
-        async with asyncio.timeout(GIVE_BACK_S):
+        async with asyncio.timeout(STATEMENTS_S):
             return await store.disown(holder, known=left, before=await store.clock())
     finally:
         await database.stop()

@@ -37,7 +37,7 @@ SHORT_STEP_S: Final = 0.02
 READ_BYTES: Final = 4096 * FORM.size
 GONE_S: Final = 5.0
 """How long a killed process may take to be gone; its memory may be large."""
-GIVE_BACK_S: Final = 15.0
+PROGRAM_S: Final = 15.0
 """How long giving back may take, with the start of its program."""
 SAMPLE_S: Final = 1.0
 """How long before the worker has to end the warden looks what each of its threads has taken of the CPU by then."""
@@ -118,7 +118,9 @@ class Watch:
 
 def main(pipe: int, slate: int, worker: int, log_format: str) -> None:
     """Watches until the worker ends, or has to."""
-    told_at_start = json.load(sys.stdin)
+    said_at_start = sys.stdin.read()
+    if not said_at_start:
+        return  # the worker was killed before it could say anything
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     watch, sample = Watch(), dict[int, int]()
@@ -145,7 +147,7 @@ def main(pipe: int, slate: int, worker: int, log_format: str) -> None:
                 noted = Noted.of(memory[:])
             suspects = noted.suspects(busy, main=worker)
             if suspects and is_gone(worker):
-                give_back({**told_at_start, "suspects": sorted(suspects), "apart": noted.children})
+                give_back({**json.loads(said_at_start), "suspects": sorted(suspects), "apart": noted.children})
             return
 
 
@@ -226,7 +228,7 @@ def give_back(told: dict[str, Any]) -> None:
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(  # noqa: S603 - this very Python
             [sys.executable, "-I", "-c", PROGRAM],
-            input=json.dumps(told).encode(), stdout=subprocess.DEVNULL, timeout=GIVE_BACK_S, check=False,
+            input=json.dumps(told).encode(), stdout=subprocess.DEVNULL, timeout=PROGRAM_S, check=False,
         )  # fmt: skip
 
 
