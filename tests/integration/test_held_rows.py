@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
@@ -10,12 +11,14 @@ import pytest
 import rota
 from rota.ids import Holder, JobId
 from rota.io import postgres
+from rota.queue.io.completer import KEYED_AT_ONCE
 from rota.queue.io.ends import SWEEP_WAITS_MAX
 from rota.queue.job import Ask, NewJob, State
 from tests.integration.test_worker import Bench, made_bench, until, working
 
 SOON_S = 3.0
 """Less than what one wait for each of them would take, with room for a slow machine."""
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 @pytest.fixture
@@ -158,11 +161,24 @@ async def test_ends_that_wait_for_twins_leave_connections_to_others(
             for _ in range(5):
                 began = asyncio.get_running_loop().time()
                 await bench.ends((await bench.app.enqueue(quick)).id)
+                assert await bench.value(WAITING) <= KEYED_AT_ONCE
                 assert asyncio.get_running_loop().time() - began < SOON_S
             assert worker._completer.waiting == 30
         for job_id in ids:
             row = await bench.ends(job_id)
             assert (row.state, row.tries) == (State.DONE, 2)
+
+
+async def test_a_sweep_that_met_nobody_begins_with_the_first_the_next_time(bench: Bench) -> None:
+    """Of twins the first in the order of the ids runs, whatever was swept before."""
+    for count in (2, 3):
+        await bench.store.enqueue_many(
+            [NewJob("keyed", dedupe=rota.queued_key(f"k{n}")) for n in range(1 if count == 2 else 3, count + 1)]
+        )
+        leased = await bench.store.claim([Ask("keyed", 9, 0.001, 9)], holder=Holder("gone:1:aa"))
+        swept = [one.lease.job_id for one in await bench.store.sweep(now=datetime.now(UTC) + timedelta(hours=1))]
+        assert swept == sorted(job.lease.job_id for job in leased)
+        assert len(swept) == count
 
 
 async def test_a_sweep_that_meets_twins_leaves_time_for_others(bench: Bench) -> None:

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from rota.ids import JobId
 from rota.lease import Lease
-from rota.queue.dispatcher import Slots, begins_too_late, give_back_unbegun
+from rota.queue.dispatcher import CLAIM_MAX, Slots, begins_too_late, give_back_unbegun
 from rota.queue.job import Ask, ClaimedJob, Release
 from rota.queue.kind import Kind
 from rota.queue.limits import Limits, Rate
+from rota.queue.pause import Paused
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -30,6 +31,27 @@ def bound(name: str, *, cpus: int, urgent: int | None = None) -> Kind:
 
 def said(asks: list[Ask]) -> dict[str, tuple[int, int | None]]:
     return {ask.kind: (ask.free, ask.lowest) for ask in asks}
+
+
+@given(
+    st.integers(1, 3000),
+    st.integers(-2, 2) | st.integers(-3000, 3000),
+    st.integers(0, 3000) | st.none(),
+    st.sampled_from(["open", "closed", "paused"]),
+    st.booleans(),
+)
+def test_a_kind_is_roomy_while_half_of_a_whole_claim_is_free(
+    limit: int, beyond: int, allowance: int | None, how: str, by_cpu: bool
+) -> None:
+    kind = Kind("a", limit=limit, cpu_bound=by_cpu, urgent_priority=5 if by_cpu else None)
+    running = min(max(0, limit - min(limit, CLAIM_MAX) // 2 + beyond), limit)
+    slots = Slots({"a": kind}, cpus=1500, running={"a": running}, open=how != "closed")
+    slots.paused = Paused(kinds=frozenset({"a"} if how == "paused" else ()))
+    if allowance is not None:
+        slots.allowances["a"] = lambda: allowance
+    free = sum(ask.free for ask in slots.asks())
+    # An ask is never for more than a whole claim, so half of that is seen in it.
+    assert slots.roomy("a") == (2 * free >= min(limit, CLAIM_MAX))
 
 
 def test_kinds_of_the_cpu_share_it() -> None:

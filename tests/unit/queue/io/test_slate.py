@@ -60,10 +60,17 @@ def test_of_what_runs_in_threads_the_one_that_computes_is_suspect() -> None:
     assert suspects(slate, MAIN) == ids(1)
     assert suspects(slate, 203) == ids(3), "whose step runs waits for the interpreter"
     assert suspects(slate, 202, 203) == ids(2, 3)
+    assert suspects(slate, 202, 999) == NOBODY, "it may be a thread that somebody has started"
     slate.ended_apart(places[1])
     assert suspects(slate, 203) == NOBODY, "it is somebody's own thread"
     assert slate.begins_apart(job(4), thread=204) == places[1], "its place is used again"
     assert suspects(slate, 204) == ids(4)
+
+
+def test_where_the_event_loop_computes_between_steps_nobody_is_suspect() -> None:
+    slate = Slate()
+    slate.begins_apart(job(2), thread=202)
+    assert suspects(slate, MAIN) == suspects(slate, MAIN, 202) == NOBODY, "it may be a task that somebody has started"
 
 
 def test_where_nobody_computes_all_who_may_wait_in_c_code_are_suspects() -> None:
