@@ -11,7 +11,7 @@ from rota.slots.messages import EndedBy
 from rota.slots.service import Limits
 from rota.slots.template import KINDS
 from tests.integration.exec_bench import bench, pieces
-from tests.integration.test_readme import ROOT, SOURCE, blocks_of
+from tests.pages import ROOT, SOURCE, blocks_of
 
 PAGE: Final = ROOT / "docs/guide/exec-servers.md"
 OPERATING: Final = ROOT / "docs/OPERATING.md"

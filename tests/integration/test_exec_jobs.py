@@ -22,7 +22,7 @@ from rota.slots.admission import HEADROOM
 from rota.slots.messages import Cancel, EndedBy, Receipt, Want
 from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang, say
 from tests.integration.real_exec_server import real_exec_server
-from tests.integration.test_readme import ROOT, SOURCE, blocks_of
+from tests.pages import ROOT, SOURCE, blocks_of
 
 COMMANDS = {"cat": cat, "say": say, "fail": fail, "hang": hang}
 WAIT_S = 60.0

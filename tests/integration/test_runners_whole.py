@@ -20,7 +20,7 @@ from rota.runners.io.devices import Devices
 from rota.sessions import Target
 from tests.integration.programs import nothing_runs
 from tests.integration.runner_fabric import ORG, Fabric, fabric_of
-from tests.integration.test_readme import ROOT, blocks_of
+from tests.pages import ROOT, blocks_of
 
 WAIT_S = 60.0
 """Generous: only a failing test waits that long."""

@@ -26,7 +26,7 @@ from rota.testing import (
     in_memory,
 )
 from tests.integration.callers_libraries import CALLERS, Caller
-from tests.integration.test_readme import ROOT, blocks_of
+from tests.pages import ROOT, blocks_of
 
 
 @pytest.fixture
