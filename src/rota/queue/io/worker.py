@@ -205,7 +205,11 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._looked_at = lease_clock()
         await self._database.start()
-        await self._warm()
+        try:
+            await self._warm()
+        except asyncio.CancelledError:
+            await self._database.stop()
+            raise
         if self._options.ends_process:
             # A process of its own may do without looking through the program's modules at every collection.
             collecting.settle()
