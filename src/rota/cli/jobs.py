@@ -15,9 +15,8 @@ from rota.app import App
 from rota.cli import history, retries
 from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.errors import JobNotFound, SettingsError
-from rota.ids import JobId
+from rota.ids import SHORT_ID, JobId
 from rota.io import terminal
-from rota.queue.explain import SHORT_ID
 from rota.queue.io.store import Store
 from rota.queue.job import JobFilter, JobRow, State
 from rota.queue.new_job import check_priority, check_times

@@ -26,14 +26,13 @@ from rota.demo.page import DemoPage, JobLine, MediaCard, render
 from rota.demo.samples import make_samples
 from rota.demo.view import LiveView, PlainView, View, fraction_of, worker_of
 from rota.errors import MediaError
-from rota.ids import JobId
+from rota.ids import SHORT_ID, JobId
 from rota.io import migrate
 from rota.io.clock import lease_clock
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.ffmpeg import Tools, find_tools
 from rota.io.processes import Command, ProcessTree
 from rota.io.terminal import duration, print_table, state
-from rota.queue.explain import SHORT_ID
 from rota.queue.io.store import Store
 from rota.queue.job import ENDED, JobFilter, JobRow, State
 from rota.settings import Settings

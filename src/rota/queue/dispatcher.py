@@ -1,6 +1,7 @@
 """What a worker decides: which kinds to ask for, and what becomes of a job when its handler returns. Pure.
 
-No clock, no database, no asyncio. The shell (`rota.queue.io.worker`) reports what happened and does what it is told.
+No clock, no database, no asyncio. The shells (`claim_loop` and `crew` in `rota.queue.io`) report what happened and do
+what they are told.
 
 Spec: job queue, "How a server takes a job", "Limits".
 """

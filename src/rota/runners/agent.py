@@ -22,9 +22,10 @@ from rota.runners.agent_events import Command, Event
 from rota.runners.agent_jobs import Held, HeldJobs, State
 from rota.runners.agent_line import Line, Phase
 from rota.runners.agent_ops import AgentOps
+from rota.runners.codes import CloseCode, JobType, RejectReason
 from rota.runners.dial import LEASE_SHARE, redial_wait_s
+from rota.runners.frames import Frame
 from rota.runners.matching import Needs, lacks, offered
-from rota.runners.messages import CloseCode, Frame, JobType, RejectReason
 
 LEASE_S: Final = 45.0
 SILENCE_S: Final = 33.0

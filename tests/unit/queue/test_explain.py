@@ -8,23 +8,13 @@ from uuid import UUID
 import pytest
 
 from rota.commands import CallInLine, KindShare, Place, Standing
+from rota.durations import duration, span
 from rota.ids import JobId
-from rota.queue.explain import (
-    AHEAD_MAX,
-    Explanation,
-    Facts,
-    FleetFacts,
-    Gate,
-    PauseFacts,
-    RunningJob,
-    Taker,
-    duration,
-    explain,
-    plain,
-    span,
-)
+from rota.queue.explain import Explanation, explain, plain
+from rota.queue.gates import Gate
 from rota.queue.job import JobRow, State
 from rota.queue.standing import ServerFacts
+from rota.queue.why_facts import AHEAD_MAX, Facts, FleetFacts, PauseFacts, RunningJob, Taker
 
 NOW = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
 ID = JobId(UUID("0197c0de-0000-7000-8000-000000000001"))

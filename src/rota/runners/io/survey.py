@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from rota.io.postgres import Database
-from rota.queue.explain import PauseFacts
+from rota.queue.why_facts import PauseFacts
 from rota.runners import api
 from rota.runners.explain import GatewaySeen, RunnerFacts
 from rota.runners.health import RunnerHealth

@@ -23,12 +23,12 @@ from rota.errors import ArgvNotAllowed, ObjectError, ObjectNotFound, Verificatio
 from rota.objects.keys import check_final_key, verifying_key
 from rota.objects.store import Head, ObjectStore
 from rota.runners.argv import compile_argv
+from rota.runners.codes import OpCode
 from rota.runners.expectation import Media, mismatch
 from rota.runners.failures import OpFailure
 from rota.runners.ffmpeg_report import Complaints
 from rota.runners.io.session_folder import SessionFolder
 from rota.runners.io.tool_run import ToolRunner
-from rota.runners.messages import OpCode
 
 _EXTENSION: Final = re.compile(r"\.[A-Za-z0-9]{1,9}")
 PROBE_S: Final = 60.0

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from rota.queue.io import worker
+from rota.queue.io import loops
 
 
 async def test_a_loop_that_misses_its_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "CANCEL_AGAIN_S", 0.01)
+    monkeypatch.setattr(loops, "CANCEL_AGAIN_S", 0.01)
     missed = []
 
     async def deaf_once() -> None:
@@ -21,5 +21,5 @@ async def test_a_loop_that_misses_its_cancellation_is_cancelled_again(monkeypatc
     task = asyncio.create_task(deaf_once())
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
-        await worker._cancelled({task})
+        await loops.cancelled({task})
     assert task.cancelled() and missed
