@@ -1,8 +1,8 @@
 """What a job is: its states, what is asked for, what is claimed, and how a try can end. Pure data.
 
 What there is one of for each job is a msgspec Struct, because those are made ten times as fast as a dataclass.
-The state table at the end is the one place that says which state may follow which; the SQL and the reference store
-are tested against it.
+The table `NEXT_STATES` is the one place that says which state may follow which; the SQL and the reference store are
+tested against it.
 
 Spec: job queue, "The table" and "How a server takes a job".
 """
@@ -32,6 +32,9 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
 
+
+CANCEL_GRACE_S: Final = 30.0
+"""How long a holder has to answer a cancel before the job ends without it."""
 
 ENDED: Final = frozenset({State.DONE, State.FAILED, State.CANCELLED, State.EXPIRED})
 

@@ -27,7 +27,9 @@ MARGIN_S: Final = 1.0
 """A mark stays so far behind the database's clock: a job is due from the start of the transaction that adds it, and is
 seen from its end. The statements say the same."""
 WHOLE_SHARE: Final = 20.0
+"""Looks at everything take a twentieth of the time at most."""
 WHOLE_EVERY_S_MAX: Final = 10.0
+"""However long they take: only they find what went back to an old place elsewhere."""
 LEVELS_MAX: Final = 32
 """Marks of one kind; of more, those are forgotten that were reached the longest ago."""
 

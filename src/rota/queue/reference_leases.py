@@ -15,6 +15,7 @@ from rota.ids import Holder, JobId
 from rota.lease import Lease, Renewal
 from rota.queue.history import TryEnd
 from rota.queue.job import (
+    CANCEL_GRACE_S,
     ENDED,
     Ask,
     ClaimedJob,
@@ -37,7 +38,6 @@ from rota.queue.reference_history import History
 from rota.queue.reference_limits import Starts, by_turns
 from rota.queue.reference_rows import after
 
-CANCEL_GRACE_S: Final = 30.0
 LAST_TRY: Final = "The lease ran out on the last try"
 
 

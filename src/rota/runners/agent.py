@@ -26,8 +26,8 @@ from rota.runners.codes import CloseCode, JobType, RejectReason
 from rota.runners.dial import LEASE_SHARE, redial_wait_s
 from rota.runners.frames import Frame
 from rota.runners.matching import Needs, lacks, offered
+from rota.runners.messages import LEASE_S
 
-LEASE_S: Final = 45.0
 SILENCE_S: Final = 33.0
 """After two heartbeats without an answer, and a little, a link is half open: redial while the leases still hold."""
 WELCOME_S: Final = 20.0

@@ -17,6 +17,8 @@ from msgspec import Meta, Struct, structs
 PROTOCOL_VERSION: Final = "1.0"
 HEARTBEAT_S: Final = 15
 DEAD_AFTER_S: Final = 45
+LEASE_S: Final = 45.0
+"""How long a lease of a runner is, from when a heartbeat was sent that is confirmed."""
 RUNNING_MAX: Final = 1024
 """How many jobs one heartbeat or hello lists at most: far more than a machine can run, and little to look up."""
 

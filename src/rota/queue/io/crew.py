@@ -44,6 +44,7 @@ TURN_S: Final = 0.005
 LOOP_BLOCKED_S: Final = 0.2
 """An event loop that has not answered for so long, when a lease is about to end, is taken for blocked."""
 THREADS_MAX: Final = 1000
+"""Threads of one process, whatever its limits add up to; each is made when it is needed first."""
 CHILDREN_IDLE_MAX: Final = 16
 """Warm child processes that are kept; each takes the memory of one Python with the program's imports."""
 

@@ -48,9 +48,13 @@ LAST_LEFT_S: Final = 0.5
 ASK_EVERY_S: Final = 1.0
 """How often it asks for cancelled jobs in place of an event loop that does not."""
 STOP_MAX_S: Final = 10.0
+"""How long its thread may take to end; a statement that is under way is given up with its connection."""
 STOP_LOOK_S: Final = 0.01
+"""Between two looks whether it has."""
 LOOK_MAX_S: Final = 0.5
+"""Between two looks at the book: the shortest lease is a second."""
 LOOK_MIN_S: Final = 0.01
+"""The shortest pause before a look that is due: it leaves the interpreter to others."""
 
 log = get_logger("rota.worker")
 

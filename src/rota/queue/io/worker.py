@@ -68,9 +68,11 @@ WARM_S: Final = 2.0
 LATE_LOOK_S: Final = 2.0
 """A look that is so late, beside twice its usual time, shows an event loop that may be blocked."""
 CLAIM_PATIENCE_S: Final = 5.0
+"""How long a stopping worker waits for the answer to a claim; without it, these jobs' leases run out."""
 CANCEL_PATIENCE_S: Final = 5.0
 """How long a stopping worker waits for coroutines that it has cancelled."""
 FLUSH_S: Final = 10.0
+"""And how long for the ends of its jobs to be written, should the database be away."""
 FAREWELL_S: Final = 2.0
 """How long a worker that has stopped may take to write what its jobs logged, and to take its row away."""
 GONE_S: Final = 0.2
