@@ -31,6 +31,7 @@ from rota.runners.messages import LEASE_S
 SILENCE_S: Final = 33.0
 """After two heartbeats without an answer, and a little, a link is half open: redial while the leases still hold."""
 WELCOME_S: Final = 20.0
+"""How long a gateway may take to answer a hello: the database has its say before."""
 HURRIED_S: Final = 3.0
 """How long a dial, and then a welcome, may take at least while a lease runs out, of which each gets a third. A replica
 that stands still takes connections and says nothing, and another one is a dial away."""

@@ -32,6 +32,7 @@ from rota.runners.io.tool_run import ToolRunner
 
 _EXTENSION: Final = re.compile(r"\.[A-Za-z0-9]{1,9}")
 PROBE_S: Final = 60.0
+"""How long ffprobe may take for one output: it reads the heads of its streams, and nothing whole."""
 PROBE_BYTES_MAX: Final = 8 * 1024 * 1024
 """ffprobe's words on a file with thousands of streams; whoever needs more is no output of ours."""
 ROOM_BYTES: Final = 1024 * 1024
