@@ -171,3 +171,9 @@ def test_json_of_the_command_line_has_names_like_those_of_python(path: Path) -> 
         if isinstance(key, ast.Constant) and isinstance(key.value, str)
     ]
     assert not [key for key in keys if re.fullmatch(r"[a-z0-9]+([A-Z][a-z0-9]*)+", key)]
+
+
+def test_each_folder_of_tests_is_in_the_table_of_them() -> None:
+    page = (ROOT / "docs" / "HACKING.md").read_text()
+    told = set(re.findall(r"^\| `(\w+)/` \|", page, flags=re.MULTILINE))
+    assert told == {path.parent.name for path in (ROOT / "tests").glob("*/*.py")}
