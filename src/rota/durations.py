@@ -13,8 +13,13 @@ def duration(seconds: float) -> str:
     return f"{size / 86_400:.0f} d"
 
 
+def measured(seconds: float) -> str:
+    """A time that something took: 0.3 s, and from 10 s on as `duration`."""
+    return f"{seconds:.1f} s" if abs(seconds) < 9.95 else duration(seconds)
+
+
 def span(low_s: float, high_s: float) -> str:
-    """3 to 5 min; one figure where both are the same."""
+    """An estimate, from and to: 3 to 5 min, 100 s to 3 min; about 61 s where both read alike."""
     low, high = duration(low_s), duration(high_s)
     number, _, unit = low.partition(" ")
     if low == high:

@@ -159,7 +159,7 @@ async def test_a_terminal_shows_the_place_in_line(server: StandIn) -> None:
     os.close(theirs)
     shown = ""
     async with asyncio.timeout(WAIT_S):
-        while "number 1 in line; perhaps 1.0 s to 2.0 s" not in shown:
+        while "number 1 in line; its turn comes in 1 to 2 s" not in shown:
             shown += (await asyncio.to_thread(os.read, ours, 4096)).decode()
         server.offering = True
         await server.deal()
@@ -185,7 +185,7 @@ async def test_a_terminal_counts_the_more_urgent_jobs_of_the_database(server: St
     server.offering = False
     for dsn, told in (
         (migrated_dsn, "number 3 in line (2 unclaimed jobs before it)"),
-        ("postgresql://127.0.0.1:9/none", "number 1 in line; perhaps"),
+        ("postgresql://127.0.0.1:9/none", "number 1 in line; its turn"),
     ):
         ours, theirs = pty.openpty()
         process = await asyncio.create_subprocess_exec(

@@ -16,6 +16,7 @@ import typer
 from rota.cli.options import read_settings
 from rota.cli.worker import run as run_loop
 from rota.commands import Call, Place, Run, Stdin
+from rota.durations import span
 from rota.errors import NoSlot, RotaError, SettingsError
 from rota.io import log, terminal
 from rota.io.visible import visible
@@ -261,7 +262,7 @@ async def _show_wait(client: SlotClient, service: str, run: Run) -> None:
 
 
 def describe_place(place: Place) -> str:
-    """A place in line, in words: `number 3 in line, 2 run now; perhaps 40 s to 3 min`."""
+    """A place in line, in words: `number 3 in line, 2 run now; its turn comes in 40 s to 3 min`."""
     words = f"number {place.ahead + 1:,} in line"
     if place.unclaimed:
         words += f" ({place.unclaimed:,} unclaimed job{'s' if place.unclaimed > 1 else ''} before it)"
@@ -269,7 +270,7 @@ def describe_place(place: Place) -> str:
         words += f", {place.running} run{'s' if place.running == 1 else ''} now"
     if place.eta_low_s is None or place.eta_high_s is None:
         return f"{words}; nobody knows yet for how long"
-    return f"{words}; perhaps {terminal.span(place.eta_low_s, place.eta_high_s)}"
+    return f"{words}; its turn comes in {span(place.eta_low_s, place.eta_high_s)}"
 
 
 def _line(text: str) -> None:

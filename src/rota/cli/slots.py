@@ -12,6 +12,7 @@ from rich.text import Text
 
 from rota.cli.options import Json, read_settings
 from rota.cli.unclaimed import Unclaimed, of_services
+from rota.durations import measured, span
 from rota.io import terminal
 from rota.io.visible import visible
 from rota.slots.io.from_settings import options_of
@@ -104,7 +105,7 @@ def _show(found: list[Seen], job: str | None, unclaimed: Unclaimed | None) -> No
             [
                 (
                     view.job_id, view.service, Text(view.state, style=_STYLES.get(view.state, '')),
-                    terminal.duration(view.for_s), "" if view.ahead is None else str(view.ahead), _turn(view),
+                    measured(view.for_s), "" if view.ahead is None else str(view.ahead), _turn(view),
                     str(view.priority), view.client, overview.instance_id[:INSTANCE_SHOWN],
                 )
                 for overview, view in calls
@@ -118,7 +119,7 @@ def _show(found: list[Seen], job: str | None, unclaimed: Unclaimed | None) -> No
 def _turn(view: JobView) -> str:
     if view.eta_low_s is None or view.eta_high_s is None:
         return "" if view.ahead is None else "?"
-    return terminal.span(view.eta_low_s, view.eta_high_s)
+    return span(view.eta_low_s, view.eta_high_s)
 
 
 _STYLES = {"waiting": "cyan", "offered": "cyan", "running": "bold blue"}

@@ -137,6 +137,7 @@ class Target:
 
     @property
     def shown(self) -> str:
+        """The address as logs and messages may have it."""
         return show_dsn(self.dsn)
 
 

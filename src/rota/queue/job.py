@@ -218,6 +218,7 @@ class ClaimedJob(Struct, frozen=True, gc=False):
 
     @property
     def id(self) -> JobId:
+        """The job's id, of its lease."""
         return self.lease.job_id
 
     @property

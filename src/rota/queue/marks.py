@@ -50,9 +50,11 @@ class Wholes:
     took_s: float = 0.0
 
     def due(self, now: float) -> bool:
+        """Whether it is time."""
         return now - self.at >= min(WHOLE_EVERY_S_MAX, WHOLE_SHARE * self.took_s)
 
     def was(self, *, sent_at: float, took_s: float) -> None:
+        """Notes that somebody has looked, from when on and for how long."""
         self.at, self.took_s = sent_at, took_s
 
 

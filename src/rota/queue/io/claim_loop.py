@@ -19,7 +19,7 @@ from rota.queue.io.claims import Claims
 from rota.queue.io.completer import PENDING_MAX, Completer
 from rota.queue.io.crew import Crew
 from rota.queue.io.leases import GuardedBook
-from rota.queue.io.loops import quietly
+from rota.queue.io.loops import Asides
 from rota.queue.io.metering import Metering
 from rota.queue.io.store import Store
 from rota.queue.job import Ask, ClaimedJob
@@ -47,6 +47,7 @@ class ClaimLoop:
         stopping: set when it takes no new work.
         ready: set once an answer has come.
         wakes: whether a connection listens for wake-ups.
+        asides: does what need not succeed.
         metering: counts, if anybody does.
     """
 
@@ -64,6 +65,7 @@ class ClaimLoop:
         stopping: asyncio.Event,
         ready: asyncio.Event,
         wakes: bool,
+        asides: Asides,
         metering: Metering | None,
     ) -> None:
         self._kinds = kinds
@@ -77,6 +79,7 @@ class ClaimLoop:
         self._stopping = stopping
         self._ready = ready
         self._wakes = wakes
+        self._asides = asides
         self._metering = metering
         self._kick = asyncio.Event()
         self._more = set(kinds)
@@ -194,7 +197,7 @@ class ClaimLoop:
             self._busy_since = now
         elif now - self._busy_since > BUSY_S and self._said_waiting_at is not None:
             self._said_waiting_at = None
-            asyncio.ensure_future(quietly(self._store.awake(self._holder)))  # noqa: RUF006 - ends by itself
+            self._asides.begin(self._store.awake(self._holder))
 
     async def _say_waiting(self) -> bool:
         """Says, at most now and then, that this worker wants to be woken. Returns: whether it had to."""

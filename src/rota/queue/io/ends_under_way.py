@@ -66,8 +66,9 @@ class EndsUnderWay:
         self._stops = stops
         self._metering = metering
         self.counts: Counter[TryEnd] = Counter()
-        self._ending: dict[JobId, tuple[str, Write]] = {}
-        """With the kind of the job. The heart reads it."""
+        self._ending: dict[Lease, tuple[str, Write]] = {}
+        """With the kind of the job. By lease: a job that went back may end once more before the first answer is here.
+        The heart reads it."""
         self._after_ends: set[str] = set()
         """Kinds with limits beyond one server of which jobs have ended that may not be written yet."""
 
@@ -75,7 +76,7 @@ class EndsUnderWay:
         """Takes a job that has ended: its kind, and what to write; None where its lease is gone."""
         self._slots.left(kind)
         if write is not None:
-            self._ending[write.lease.job_id] = (kind, write)
+            self._ending[write.lease] = (kind, write)
             self._completer.add(write)
             if isinstance(write, Release) and write.wait_s is None:
                 self._claims.returned([kind])
@@ -89,7 +90,7 @@ class EndsUnderWay:
         for write, state in written:
             if write.how is not None:
                 self.counts[write.how] += 1
-            kind, _ = self._ending.pop(write.lease.job_id, UNKNOWN)
+            kind, _ = self._ending.pop(write.lease, UNKNOWN)
             if state is State.FAILED and isinstance(write, Finish):
                 if self._metering is not None:
                     self._metering.meters.failed(kind)
@@ -134,4 +135,4 @@ class EndsUnderWay:
 
     def kind_of(self, job_id: JobId) -> str:
         """The kind of a job whose end is under way; empty if there is none."""
-        return self._ending.get(job_id, UNKNOWN)[0]
+        return next((kind for lease, (kind, _) in list(self._ending.items()) if lease.job_id == job_id), "")

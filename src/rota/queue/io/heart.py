@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import inf
 from random import Random
 from typing import Final
 
@@ -133,10 +132,13 @@ class Heart:
         thread, self._thread = self._thread, None
         # Not in a thread that waits for this one: handlers may keep all of those that an event loop has.
         gives_up_at = lease_clock() + STOP_MAX_S
-        while thread is not None and thread.is_alive() and lease_clock() < gives_up_at:  # noqa: ASYNC110 - a thread
-            await asyncio.sleep(STOP_LOOK_S)
-        self._warden.close()
-        self._timer.set(inf)
+        try:
+            while thread is not None and thread.is_alive() and lease_clock() < gives_up_at:  # noqa: ASYNC110 - a thread
+                await asyncio.sleep(STOP_LOOK_S)
+        finally:
+            # Nobody tells them any more by when somebody looks: both would end this process.
+            self._warden.close()
+            self._timer.close()
 
     def _run(self) -> None:
         try:

@@ -52,8 +52,26 @@ async def supervised(
         failed()
 
 
-async def quietly(work: Awaitable[object]) -> None:
-    """Does something that need not succeed; the loops say if the database is away."""
+class Asides:
+    """Short work beside the loops that need not succeed: the loops say if the database is away."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def tasks(self) -> frozenset[asyncio.Task[None]]:
+        """What is under way."""
+        return frozenset(self._tasks)
+
+    def begin(self, work: Awaitable[object]) -> None:
+        """Begins to do it; returns at once."""
+        # An event loop keeps no task by itself.
+        task = asyncio.create_task(_quietly(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _quietly(work: Awaitable[object]) -> None:
     with contextlib.suppress(RotaError, OSError):
         await work
 

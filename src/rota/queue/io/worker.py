@@ -45,7 +45,7 @@ from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, LAST_WORDS, Heart, Las
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.look_loop import LookLoop
-from rota.queue.io.loops import cancelled, quietly, supervised
+from rota.queue.io.loops import Asides, cancelled, supervised
 from rota.queue.io.metering import Metering
 from rota.queue.io.pruner import Pruner
 from rota.queue.io.registry import Registry
@@ -71,6 +71,8 @@ CLAIM_PATIENCE_S: Final = 5.0
 CANCEL_PATIENCE_S: Final = 5.0
 """How long a stopping worker waits for coroutines that it has cancelled."""
 FLUSH_S: Final = 10.0
+FAREWELL_S: Final = 2.0
+"""How long a worker that has stopped may take to write what its jobs logged, and to take its row away."""
 GONE_S: Final = 0.2
 """How long the process may take beyond that to end itself; one that cannot is ended by its warden."""
 
@@ -164,10 +166,11 @@ class Worker:
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self.ready = asyncio.Event()
+        self._asides = Asides()
         self._claiming = ClaimLoop(
             handlers, holder=self.holder, store=self._store, claims=self._claims, slots=self._slots, crew=self._crew,
             completer=self._completer, leases=self._leases, stopping=self._stopping, ready=self.ready,
-            wakes=target.pooler == "none", metering=self._metering,
+            wakes=target.pooler == "none", asides=self._asides, metering=self._metering,
         )  # fmt: skip
         self._looking = LookLoop(
             handlers, store=self._store, claims=self._claims, slots=self._slots, crew=self._crew,
@@ -198,15 +201,24 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._looking.looked_at = lease_clock()
         await self._database.start()
+        heart = self._heart()
         try:
             await self._warm()
-        except asyncio.CancelledError:
-            await self._database.stop()
-            raise
-        if self._options.ends_process:
-            # A process of its own may do without looking through the program's modules at every collection.
-            collecting.settle()
-        heart = Heart(
+            if self._options.ends_process:
+                # A process of its own may do without looking through the program's modules at every collection.
+                collecting.settle()
+            heart.start()
+            await self._work()
+        finally:
+            try:
+                await self._say_farewell(heart)
+            finally:
+                await self._database.stop()
+                await self._crew.shut()
+                log.info("worker stopped", holder=self.holder)
+
+    def _heart(self) -> Heart:
+        return Heart(
             self._leases,
             target=self._target,
             holder=self.holder,
@@ -218,7 +230,8 @@ class Worker:
             wrote_last=self._wrote_last,
             random=self._random,
         )
-        heart.start()
+
+    async def _work(self) -> None:
         completing = asyncio.create_task(self._completer.run())
         pruner = Pruner(
             self._store, [handler.kind for handler in self._handlers.values()],
@@ -241,25 +254,27 @@ class Worker:
         log.info("worker started", holder=self.holder, kinds=len(self._handlers), database=self._target.shown)
         try:
             await self._stopping.wait()
-            drains = self._registry.beat(self._slots.running, facts=self._facts(), draining=True, now=True)
-            loops.append(asyncio.create_task(quietly(drains)))
+            self._asides.begin(self._registry.beat(self._slots.running, facts=self._facts(), draining=True, now=True))
             await self._drain(claiming)
         except asyncio.CancelledError:
             self.stop(now=True)
             await self._drain(claiming)
             raise
         finally:
-            await cancelled({*loops, completing})
+            await cancelled({*loops, completing, *self._asides.tasks})
+
+    async def _say_farewell(self, heart: Heart) -> None:
+        if len(self._crew) and not self._options.ends_process:
+            # Whoever cancelled this had no patience with threads that go on. They may not outlive their leases (I2).
+            log.warning("the worker was cut off while jobs run; its heart stays with them", jobs=len(self._crew))
+        else:
             await heart.stop_beating()
-            with contextlib.suppress(RotaError, TimeoutError):
-                async with asyncio.timeout(2):
-                    await self._lines.write()
-                    await self.stops.say()
-                    await self._store.awake(self.holder)
-                    await self._registry.leave()
-            await self._database.stop()
-            await self._crew.shut()
-            log.info("worker stopped", holder=self.holder)
+        with contextlib.suppress(RotaError, OSError):
+            async with asyncio.timeout(FAREWELL_S):
+                await self._lines.write()
+                await self.stops.say()
+                await self._store.awake(self.holder)
+                await self._registry.leave()
 
     async def _warm(self) -> None:
         try:
@@ -310,7 +325,7 @@ class Worker:
 
     def _on_heard(self, said: str) -> None:
         if said == f"!{self.holder}":
-            asyncio.ensure_future(quietly(self._looking.look()))  # noqa: RUF006 - ends by itself
+            self._asides.begin(self._looking.look())
         elif said in self._handlers:
             self._claiming.want(said)
 
