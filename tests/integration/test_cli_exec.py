@@ -169,6 +169,41 @@ async def test_a_terminal_shows_the_place_in_line(server: StandIn) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+async def test_a_terminal_counts_the_more_urgent_jobs_of_the_database(server: StandIn, migrated_dsn: str) -> None:
+    import pty
+
+    database = Database(Target(migrated_dsn), size=1)
+    await database.start()
+    store = Store(database)
+    services = {"voice": KindShare(("say",), ("say",), 3), "page": KindShare(("ocr",), ("ocr",), 3)}
+    worker = Server(Holder("web:1:aa"), "web", 1, "1", "all", "d", kinds={"voice": 9, "page": 9}, passes={})
+    await store.serve(worker, running={}, facts=ServerFacts(exec=Standing(1, services)))
+    await store.enqueue_many(
+        [NewJob("voice", priority=2), NewJob("voice", priority=1), NewJob("voice"), NewJob("page", priority=2)]
+    )
+    await database.stop()
+    server.offering = False
+    for dsn, told in (
+        (migrated_dsn, "number 3 in line (2 unclaimed jobs before it)"),
+        ("postgresql://127.0.0.1:9/none", "number 1 in line; its turn"),
+    ):
+        ours, theirs = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            *ROTA, "exec", "say", "x", env={**environment(server), "ROTA_DSN": dsn}, stdin=subprocess.DEVNULL,
+            stdout=PIPE, stderr=theirs,
+        )  # fmt: skip
+        os.close(theirs)
+        shown = ""
+        async with asyncio.timeout(WAIT_S):
+            while told not in shown:
+                shown += (await asyncio.to_thread(os.read, ours, 4096)).decode()
+            process.send_signal(signal.SIGINT)
+            await process.communicate()
+        os.close(ours)
+        assert process.returncode == 130
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 async def test_a_terminal_shows_what_a_call_waits_for_that_stands_in_no_line(server: StandIn) -> None:
     import fcntl
     import pty

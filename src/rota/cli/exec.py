@@ -20,6 +20,7 @@ from rota.durations import span
 from rota.errors import NoSlot, RotaError, SettingsError
 from rota.io import log, terminal
 from rota.io.visible import visible
+from rota.settings import Settings
 from rota.slots.io.client import SlotClient
 from rota.slots.io.from_settings import client_of
 
@@ -78,7 +79,7 @@ def exec_command(  # noqa: PLR0917 - the options of a command
         source = words.pop()
     call = Call(
         service, words, stdin=_input(source), env=_variables(env or []), priority=priority, timeout_s=timeout_s,
-        wait_s=wait_s, check=False,
+        wait_s=wait_s, check=False, unclaimed=lambda: _unclaimed(settings, call),
     )  # fmt: skip
     status = run_loop(_exec(client_of(settings), call, _target(target)))
     for stream in (sys.stdout, sys.stderr):
@@ -135,6 +136,13 @@ async def _piped() -> AsyncIterator[bytes]:
             yield chunk
     finally:
         transport.close()
+
+
+async def _unclaimed(settings: Settings, call: Call) -> int:
+    # Most calls wait for no slot, and need no database.
+    from rota.cli.unclaimed import above  # noqa: PLC0415
+
+    return await above(settings, call)
 
 
 class _Stop:
@@ -255,7 +263,9 @@ async def _show_wait(client: SlotClient, service: str, run: Run) -> None:
 
 def describe_place(place: Place) -> str:
     """A place in line, in words: `number 3 in line, 2 run now; its turn comes in 40 s to 3 min`."""
-    words = f"number {place.ahead + 1} in line"
+    words = f"number {place.ahead + 1:,} in line"
+    if place.unclaimed:
+        words += f" ({place.unclaimed:,} unclaimed job{'s' if place.unclaimed > 1 else ''} before it)"
     if place.running:
         words += f", {place.running} run{'s' if place.running == 1 else ''} now"
     if place.eta_low_s is None or place.eta_high_s is None:

@@ -346,3 +346,9 @@ class Store(Ends):
         counted, and kinds without any are left out."""
         rows = await self._fetch("unclaimed.sql", job_id, list(kinds), UNCLAIMED_MAX, now)
         return {row["kind"]: row["unclaimed"] for row in rows}
+
+    async def unclaimed_above(self, priority: int, *, kinds: Sequence[str], now: datetime | None = None) -> int:
+        """How many due jobs of these kinds that no worker has claimed are more urgent than a call of no job; at most
+        UNCLAIMED_MAX are counted."""
+        (row,) = await self._fetch("unclaimed_above.sql", priority, list(kinds), UNCLAIMED_MAX, now)
+        return int(row["unclaimed"])
