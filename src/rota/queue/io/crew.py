@@ -36,7 +36,8 @@ from rota.queue.io.leases import GuardedBook
 from rota.queue.io.metering import Metering
 from rota.queue.io.running import KILL_GRACE_S, Running, Stopped, Surroundings, Written, run_in_child
 from rota.queue.io.store import Store
-from rota.queue.job import ClaimedJob, Finish, Full, HandlerOutcome, Outcome, State, Yield
+from rota.queue.job import ClaimedJob, Finish, Full, Outcome, State
+from rota.queue.outcomes import HandlerOutcome, Yield
 from rota.sessions import Sessions
 
 TURN_S: Final = 0.005
