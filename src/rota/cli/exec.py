@@ -6,10 +6,11 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Annotated, BinaryIO, Final
+from typing import IO, TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
@@ -23,6 +24,9 @@ from rota.io.visible import visible
 from rota.settings import Settings
 from rota.slots.io.client import SlotClient
 from rota.slots.io.from_settings import client_of
+
+if TYPE_CHECKING:
+    from rota.cli.unclaimed import Above
 
 NO_SLOT_STATUS: Final = 75
 """Try again later (EX_TEMPFAIL of sysexits.h)."""
@@ -77,9 +81,10 @@ def exec_command(  # noqa: PLR0917 - the options of a command
     words = list(args or ())
     if source is None and words and Path(words[-1]).is_file():
         source = words.pop()
+    above = _more_urgent(settings)
     call = Call(
         service, words, stdin=_input(source), env=_variables(env or []), priority=priority, timeout_s=timeout_s,
-        wait_s=wait_s, check=False, unclaimed=lambda: _unclaimed(settings, call),
+        wait_s=wait_s, check=False, unclaimed=lambda: above(call),
     )  # fmt: skip
     status = run_loop(_exec(client_of(settings), call, _target(target)))
     for stream in (sys.stdout, sys.stderr):
@@ -138,11 +143,17 @@ async def _piped() -> AsyncIterator[bytes]:
         transport.close()
 
 
-async def _unclaimed(settings: Settings, call: Call) -> int:
-    # Most calls wait for no slot, and need no database.
-    from rota.cli.unclaimed import above  # noqa: PLC0415
+def _more_urgent(settings: Settings) -> Callable[[Call], Awaitable[int]]:
+    """What counts the jobs of the database that are more urgent than a call and that nobody has claimed."""
 
-    return await above(settings, call)
+    @cache
+    def loaded() -> "Above":
+        # Most calls wait for no slot, and need no database.
+        from rota.cli.unclaimed import Above  # noqa: PLC0415
+
+        return Above(settings)
+
+    return lambda call: loaded().count(call)
 
 
 class _Stop:

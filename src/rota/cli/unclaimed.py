@@ -5,11 +5,13 @@ started for a look."""
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Final
 
 from rota.app import EMBEDDED, App
 from rota.commands import Call
 from rota.errors import RotaError
+from rota.io.clock import lease_clock
 from rota.io.postgres import Database
 from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
@@ -19,6 +21,8 @@ from rota.settings import Settings
 
 ANSWER_S_MAX: Final = 1.0
 """How long the database may take; a place in line is not held up by it."""
+ASK_EVERY_S: Final = 5.0
+"""How old a count may be: workers say what their jobs need every few seconds, too."""
 
 Unclaimed = Callable[[Iterable[str]], int]
 
@@ -37,8 +41,30 @@ async def of_services(settings: Settings) -> Unclaimed | None:
     return lambda services: unclaimed_of(services, due, everybody)
 
 
-async def above(settings: Settings, call: Call) -> int:
-    """How many due jobs that draw from the same slots are more urgent than a call; 0 where nobody can tell."""
+class Above:
+    """How many due jobs that draw from the same slots are more urgent than a call. Somebody may look every second: each
+    question takes a connection, so it is asked now and then.
+
+    Args:
+        settings: where the database is.
+        clock: seconds that never step.
+    """
+
+    def __init__(self, settings: Settings, *, clock: Callable[[], float] = lease_clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._count = 0
+        self._asks_at = -inf
+
+    async def count(self, call: Call) -> int:
+        """So many, ASK_EVERY_S ago at most; 0 where nobody can tell."""
+        if self._clock() >= self._asks_at:
+            self._count = await _above(self._settings, call)
+            self._asks_at = self._clock() + ASK_EVERY_S
+        return self._count
+
+
+async def _above(settings: Settings, call: Call) -> int:
     try:
         async with asyncio.timeout(ANSWER_S_MAX), _database(settings) as database:
             if database is None:
