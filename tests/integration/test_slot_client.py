@@ -74,7 +74,7 @@ async def test_a_command_writes_what_nobody_wants(old: bool) -> None:
         assert (done.output, done.receipt.bytes_out) == (b"", 100_000)
 
 
-@pytest.mark.parametrize("kind", ["bytes", "path", "file", "chunks", "async chunks", "empty"])
+@pytest.mark.parametrize("kind", ["bytes", "path", "file", "chunks", "async chunks", "stream", "empty"])
 async def test_stdin_may_be_anything_that_has_bytes(kind: str, tmp_path: Path) -> None:
     data = bytes(range(256)) * 4000
 
@@ -84,12 +84,17 @@ async def test_stdin_may_be_anything_that_has_bytes(kind: str, tmp_path: Path) -
 
     path = tmp_path / "in"
     path.write_bytes(data)
+    # One line longer than it would read as a line.
+    stream = asyncio.StreamReader(limit=1000)
+    stream.feed_data(data.replace(b"\n", b"\r"))
+    stream.feed_eof()
     stdin: Any = {
         "bytes": data, "path": path, "file": io.BytesIO(data), "chunks": [data[:7], data[7:]], "empty": b"",
-        "async chunks": pieces(),
+        "async chunks": pieces(), "stream": stream,
     }[kind]  # fmt: skip
+    told = {"empty": b"", "stream": data.replace(b"\n", b"\r")}.get(kind, data)
     async with StandIn(COMMANDS) as server, client_of(server) as client:
-        assert await run(client, "cat", stdin=stdin) == (b"" if kind == "empty" else data)
+        assert await run(client, "cat", stdin=stdin) == told
 
 
 async def test_a_call_that_cannot_be_said_touches_no_other() -> None:

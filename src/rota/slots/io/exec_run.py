@@ -7,9 +7,10 @@ What the receipt says of the output, its length and digest, is compared with wha
 import asyncio
 import contextlib
 import hashlib
+import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from rota.commands import Call, Place, Stdin
 from rota.errors import ExecError, ExecFailed, ExecLost, ExecRefused, ExecStopped
@@ -281,9 +282,14 @@ async def _chunks(stdin: Any) -> AsyncIterator[bytes]:
             yield piece
 
 
-async def _file(file: BinaryIO) -> AsyncIterator[bytes]:
+async def _file(file: Any) -> AsyncIterator[bytes]:
     # What is there is handed on, where a file can tell: its writer may be slow.
     read = getattr(file, "read1", file.read)
+    if inspect.iscoroutinefunction(read):
+        # A stream of asyncio's kind. It would iterate by lines, of which data may have none.
+        while chunk := await read(CHUNK_BYTES):
+            yield chunk
+        return
     while chunk := await asyncio.to_thread(read, CHUNK_BYTES):
         yield chunk
 
