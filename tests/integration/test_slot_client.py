@@ -243,6 +243,30 @@ async def test_the_place_in_line_is_the_least_that_is_told() -> None:
                 call.cancel()
 
 
+async def test_who_does_not_wait_for_a_place_any_more_leaves_it_to_others() -> None:
+    async with StandIn(COMMANDS, slots=1) as server, client_of(server) as client, client.exec(Call("hang")) as first:
+        await first.started()
+        async with client.exec(Call("hang")) as second:
+            await server.until(lambda: server.wants)
+            one, other = (asyncio.create_task(second.position()) for _ in range(2))
+            await asyncio.sleep(0)
+            one.cancel()
+            place = await other
+            assert place is not None and place.ahead == 0
+            second.cancel()
+        first.cancel()
+
+
+async def test_a_call_that_was_left_by_an_error_may_be_cancelled_once_more() -> None:
+    async with StandIn(COMMANDS) as server, client_of(server) as client:
+        with pytest.raises(ValueError, match="of the caller"):
+            async with client.exec(Call("hang")) as run:
+                await run.started()
+                raise ValueError("of the caller")
+        run.cancel()
+        assert not run.cancelled
+
+
 async def test_no_slot_within_the_limit_is_an_error_that_sends_the_job_back() -> None:
     async with StandIn(COMMANDS, slots=1) as server, client_of(server) as client, client.exec(Call("hang")) as first:
         await first.started()

@@ -98,12 +98,13 @@ class ExecRun:
         if self._has_slot.is_set():
             return None
         unclaimed = 0 if self.call.unclaimed is None else await self.call.unclaimed()
-        place = await self._locate(self.job_id)
+        # Others may wait for the same answer: who waits no longer must not end it for them.
+        place = await asyncio.shield(self._locate(self.job_id))
         return None if place is None or self._has_slot.is_set() else place.behind(unclaimed)
 
     def cancel(self) -> None:
         """Stops the command, or its wait."""
-        if not self._ended.is_set() and not self.cancelled:
+        if not (self._ended.is_set() or self.cancelled or self._closed):
             self.cancelled = True
             self._stop(self.job_id)
 
