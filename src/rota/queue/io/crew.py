@@ -116,6 +116,15 @@ class Crew:
     def __len__(self) -> int:
         return len(self._running)
 
+    def runs_none_of(self, ids: Iterable[JobId]) -> bool:
+        """Whether no run of any of these jobs is under way."""
+        return self._running.keys().isdisjoint(ids)
+
+    def runs(self, lease: Lease) -> bool:
+        """Whether the run of this lease is under way."""
+        running = self._running.get(lease.job_id)
+        return running is not None and running.job.lease == lease
+
     def start(self, claimed: Iterable[ClaimedJob], *, sent_at: float) -> None:
         """Runs claimed jobs, in their order. `sent_at`: the clock before the claim was sent."""
         book, handlers, running, line = self._leases.book, self._handlers, self._running, self._line

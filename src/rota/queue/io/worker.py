@@ -144,7 +144,7 @@ class Worker:
         self._random = random or Random()  # noqa: S311 - jitter
         self._target = target
         self._database = Database(target, size=self._options.job_pool_size)
-        self._store = Store(self._database)
+        self._store = Store(self._database, holder=self.holder)
         self._claims = Claims(self._store, holder=self.holder)
         self._slots = Slots({name: handler.kind for name, handler in handlers.items()}, cpus=cpu_count(), paused=None)
         server = Server(
@@ -320,6 +320,7 @@ class Worker:
         self.ready.set()
         if self._metering is not None:
             self._metering.claimed(claimed, took_s=lease_clock() - sent_at)
+        claimed = self._not_begun(claimed)
         if claimed:
             self._slots.took(claimed)
             self._crew.start(claimed, sent_at=sent_at)
@@ -335,6 +336,16 @@ class Worker:
             elif got[ask.kind] and ask.limits.rate is not None and self._loop is not None:
                 self._loop.call_later(ask.limits.rate.slice_s, self._want, ask.kind)
         return claimed
+
+    def _not_begun(self, claimed: list[ClaimedJob]) -> list[ClaimedJob]:
+        """Those whose runs have not begun here. A database that lost its last commits, as a standby that was behind and
+        took over, gives out again, under the same epoch, what this holder had taken: the run that is under way goes on
+        under that lease, or its end is still to be written under it."""
+        ids = [job.lease.job_id for job in claimed]
+        if self._crew.runs_none_of(ids) and self._ending.keys().isdisjoint(ids):
+            return claimed
+        ending = {write.lease for _, write in self._ending.values()}
+        return [job for job in claimed if job.lease not in ending and not self._crew.runs(job.lease)]
 
     def _want(self, kind: str) -> None:
         self._more.add(kind)

@@ -3,7 +3,7 @@
 -- counted anew from now, so no holder loses any of it; one that lives renews it as ever.
 -- Parameters: $1 seconds that a time may be ahead float8, $2 now timestamptz or null.
 -- Rows: one: leases bigint, due bigint (jobs that were due at once and whose time had not come again).
--- Locks: the rows, in the order of the ids, FOR UPDATE SKIP LOCKED: a row that its holder is writing needs nothing.
+-- Locks: the rows, FOR UPDATE SKIP LOCKED: a row that its holder is writing needs nothing.
 -- Index: open_jobs_lease (all leased rows), open_jobs_pkey (an id begins with the time at which its job was added).
 WITH clock AS MATERIALIZED (
     SELECT coalesce($2::timestamptz, now()) AS now,
@@ -12,12 +12,12 @@ WITH clock AS MATERIALIZED (
     SELECT o.id FROM :"schema".open_jobs AS o
     WHERE o.state = 'leased' AND o.place = 'worker' AND o.lease_until > (SELECT clock.ahead FROM clock)
       AND o.heartbeat_at > (SELECT clock.ahead FROM clock)
-    ORDER BY o.id FOR UPDATE SKIP LOCKED
+    FOR UPDATE SKIP LOCKED
 ), waiting AS MATERIALIZED (
     SELECT o.id FROM :"schema".open_jobs AS o
     WHERE o.id > (SELECT (:"schema".uuid_v7_head(clock.ahead, 0) || '0000000000000000')::uuid FROM clock)
       AND o.state || '' = 'queued' AND o.created_at > (SELECT clock.ahead FROM clock) AND o.run_after = o.created_at
-    ORDER BY o.id FOR UPDATE SKIP LOCKED
+    FOR UPDATE SKIP LOCKED
 ), held AS (
     UPDATE :"schema".open_jobs AS j
     SET lease_until = clock.now + (j.lease_until - j.heartbeat_at), heartbeat_at = clock.now
