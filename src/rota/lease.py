@@ -125,7 +125,7 @@ class LeaseBook:
     """When the process has to be gone, because it gives back jobs that go on in it."""
     _held: dict[JobId, Held] = field(default_factory=dict)
 
-    def grant(self, lease: Lease, *, lease_s: float, heartbeat_s: float, sent_at: float) -> Held:
+    def grant(self, lease: Lease, *, lease_s: float, heartbeat_s: float, sent_at: float) -> Held | None:
         """Records a claimed lease.
 
         Args:
@@ -134,12 +134,18 @@ class LeaseBook:
             heartbeat_s: how often the job's progress is written, over 0 and under `lease_s`.
             sent_at: the clock before the claim was sent.
 
-        Returns: the entry, for whoever has to look at its deadline often.
+        Returns: the entry, for whoever has to look at its deadline often; None if this very lease is held already, by
+            a run that is under way or whose end is to be written. A database that lost its last commits, as a standby
+            that was behind and took over, gives an epoch a second time.
         """
         deadline = 0.0 if self.abandoned else sent_at + lease_s
         rest_s, guard_s = _ends_of(lease_s, heartbeat_s, self.margin_s)
         held = Held(lease, lease_s, heartbeat_s, deadline, sent_at + heartbeat_s, rest_s, guard_s)
-        self._held[lease.job_id] = held
+        known = self._held.setdefault(lease.job_id, held)
+        if known is not held:
+            if known.lease == lease:
+                return None
+            self._held[lease.job_id] = held
         return held
 
     def drop(self, lease: Lease) -> None:

@@ -10,8 +10,10 @@ from rota.errors import DatabaseAway, SettingsError
 from rota.io import migrate
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.postgres import Database, Pooler, Target
+from rota.queue.io.health import read_health
 from rota.queue.io.store import Store
 from rota.queue.job import NewJob, open_key
+from tests.integration.programs import ROTA, run
 from tests.postgres_servers import Psql
 
 PID = "SELECT pg_backend_pid() AS pid"
@@ -104,11 +106,14 @@ async def test_what_somebody_set_for_the_role_or_the_database_changes_nothing(ds
     database = Database(target, size=3)
     await database.fetch(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     await database.fetch(f"ALTER DATABASE {name} SET idle_session_timeout = '1h'")
+    await database.fetch(f"ALTER DATABASE {name} SET transaction_timeout = '1h'")
     await database.stop()
     level = "SELECT current_setting('transaction_isolation') AS level"
     assert (await database.fetch(level))[0]["level"] == "read committed"
     async with database.transaction() as conn:
         assert (await database.fetch(level, conn=conn))[0]["level"] == "read committed"
+    (row,) = await database.fetch("SELECT current_setting('transaction_timeout') AS limit")
+    assert row["limit"] == "0"
     if pooler == "none":
         (row,) = await database.fetch("SELECT current_setting('idle_session_timeout') AS limit")
         assert row["limit"] == "0"
@@ -147,22 +152,27 @@ async def test_a_user_who_may_not_write_is_no_failover(dsn: str, psql: Psql, who
 
 
 def test_a_standby_is_said_to_be_one(tmp_path: Path) -> None:
-    with EmbeddedPostgres(tmp_path / "pg", fsync=False):
-        pass
+    with EmbeddedPostgres(tmp_path / "pg", fsync=False) as server:
+        asyncio.run(migrate.up(Target(server.dsn)))
     (signal,) = [path.with_name("standby.signal") for path in (tmp_path / "pg").rglob("PG_VERSION") if _is_top(path)]
     signal.touch()
     shutil.chown(signal, *_owner(signal.parent))
 
-    async def write(dsn: str) -> None:
+    async def write_and_read(dsn: str) -> None:
         database = Database(Target(dsn))
         try:
-            with pytest.raises(DatabaseAway, match="is read-only: it is a standby now"):
-                await database.fetch("CREATE TABLE mine (id integer)")
+            for work in (database.fetch("CREATE TABLE mine (id integer)"), Store(database).servers()):
+                with pytest.raises(DatabaseAway, match="is read-only: it is a standby now"):
+                    await work
+            health = await read_health(database)
+            assert health.in_recovery and not health.missing
         finally:
             await database.stop()
 
     with EmbeddedPostgres(tmp_path / "pg", fsync=False) as server:
-        asyncio.run(write(server.dsn))
+        asyncio.run(write_and_read(server.dsn))
+        done = run([*ROTA, "doctor"], folder=tmp_path, environ={"ROTA_DSN": server.dsn})
+        assert done.status == 1 and "is a standby: it takes no writes" in done.out and not done.err
 
 
 def _is_top(path: Path) -> bool:

@@ -55,6 +55,25 @@ async def test_what_a_database_sets_for_itself_is_seen(migrated_dsn: str, psql: 
     assert (await health_of(migrated_dsn)).synchronous_commit == "on"
 
 
+async def test_rows_that_row_level_security_hides_are_seen(any_migrated_dsn: str) -> None:
+    database = Database(Target(any_migrated_dsn), size=1)
+    user = "blind_" + any_migrated_dsn.partition("?")[0].rpartition("/")[2]
+    for command in (
+        f"CREATE ROLE {user} LOGIN",
+        f"GRANT USAGE ON SCHEMA rota TO {user}",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA rota TO {user}",
+        "ALTER TABLE rota.open_jobs ENABLE ROW LEVEL SECURITY",
+    ):
+        await database.fetch(command)
+    try:
+        assert list((await health_of(any_migrated_dsn)).hidden) == [], "the owner sees all"
+        assert list((await health_of(any_migrated_dsn.replace("rota@", f"{user}@"))).hidden) == ["open_jobs"]
+    finally:
+        await database.fetch(f"DROP OWNED BY {user}")
+        await database.fetch(f"DROP ROLE {user}")
+        await database.stop()
+
+
 def test_the_command_gives_a_line_for_each_thing(tmp_path: Path, migrated_dsn: str) -> None:
     done = doctor(tmp_path, migrated_dsn)
     assert done.err == ""

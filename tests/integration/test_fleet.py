@@ -19,7 +19,7 @@ from rota.lease import Lease
 from rota.queue.io import registry as registry_module
 from rota.queue.io.registry import Registry
 from rota.queue.io.store import Store
-from rota.queue.job import Ask, State
+from rota.queue.job import Ask, NewJob, State
 from rota.queue.periodic import Declared, PassRow, key_of
 from rota.queue.server import Server
 from rota.version import __version__
@@ -150,6 +150,40 @@ async def test_a_busy_server_takes_the_jobs_of_one_that_is_gone(bench: Bench) ->
         assert "work" in bench.ran
         go.set()
     assert await bench.store.renew([]) == {} and lost.lease == Lease(job.id, 1)
+
+
+class _Ahead(Store):
+    """A database whose clock is ahead until somebody sets it back."""
+
+    ahead_s = 0.0
+
+    async def serve(self, *args: Any, **options: Any) -> datetime:
+        return await super().serve(*args, **options) + timedelta(seconds=self.ahead_s)
+
+
+async def test_leases_of_a_clock_that_was_set_back_are_counted_from_now(bench: Bench) -> None:
+    """At the start of a worker, and when it sees that the clock has gone back."""
+    store = _Ahead(bench.store.database)
+    registry = Registry(store, replace(NOBODY, kinds={"work": 1}), random=Random(1))
+    left = "SELECT extract(epoch FROM lease_until - now())::integer FROM rota.open_jobs"
+
+    async def be_claimed_ahead() -> None:
+        await bench.value(
+            "UPDATE rota.open_jobs SET state = 'leased', leased_by = 'gone', lease_epoch = 1, "
+            "heartbeat_at = now() + interval '5 h', lease_until = now() + interval '5 h 60 s' RETURNING 1"
+        )
+
+    await store.enqueue(NewJob("work"))
+    await be_claimed_ahead()
+    await registry.beat({}, now=True)
+    assert 50 <= await bench.value(left) <= 60
+    await be_claimed_ahead()
+    store.ahead_s = 5 * 3600.0
+    await registry.beat({}, now=True)
+    assert await bench.value(left) > 3600
+    store.ahead_s = 0.0
+    await registry.beat({}, now=True)
+    assert 50 <= await bench.value(left) <= 60
 
 
 # Roles

@@ -70,6 +70,16 @@ def test_a_dropped_lease_is_over() -> None:
     assert not book.progressed(lease(1))
 
 
+def test_a_lease_that_is_held_is_not_granted_a_second_time() -> None:
+    book = LeaseBook()
+    first = book.grant(lease(), lease_s=LEASE_S, heartbeat_s=BEAT_S, sent_at=0.0)
+    assert first is not None
+    assert book.grant(lease(), lease_s=LEASE_S, heartbeat_s=BEAT_S, sent_at=50.0) is None
+    assert book.holds(lease(), now=LEASE_S - 1) and not book.holds(lease(), now=LEASE_S + 1), "nor is it longer"
+    book.drop(lease())
+    assert book.grant(lease(), lease_s=LEASE_S, heartbeat_s=BEAT_S, sent_at=50.0) is not None
+
+
 def test_a_new_lease_of_the_same_job_takes_the_place_of_the_old() -> None:
     book = granted(lease(epoch=1))
     book.grant(lease(epoch=2), lease_s=LEASE_S, heartbeat_s=BEAT_S, sent_at=50.0)

@@ -33,8 +33,8 @@ def doctor(dsn: Dsn = None, schema: Schema = None, as_json: Json = False) -> Non
         try:
             database = await program.database()
             health = await read_health(database)
-            # What is behind in its schema cannot be asked for its servers.
-            if health.missing:
+            # What is behind in its schema cannot be asked for its servers, and a standby does not have them.
+            if health.missing or health.in_recovery:
                 return examine(health)
             runners = await read_runners(database, program.settings)
             return examine(health) + examine_fleet(await read_fleet(database)) + examine_runners(runners)

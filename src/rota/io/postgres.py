@@ -12,11 +12,11 @@ Spec: job queue, "The connections of the jobs".
 
 import asyncio
 import contextlib
+import functools
 import importlib.resources
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final, Literal
 
 import asyncpg
@@ -35,6 +35,10 @@ COMMAND_TIMEOUT_S: Final = 40.0
 """How long a pool's statement waits for its answer. The server gives up sooner; only a dead line takes so long."""
 
 READ_ONLY: Final = "The database at {place} is read-only now (a failover?)."
+STANDBY: Final = (
+    "The database at {place} is read-only: it is a standby now (a failover?). Let ROTA_DSN name the primary, or add "
+    "target_session_attrs=read-write to it."
+)
 READ_ONLY_SOURCES: Final = {
     "user": "for this user (ALTER ROLE)",
     "database": "for this database (ALTER DATABASE)",
@@ -45,6 +49,10 @@ READ_ONLY_SOURCES: Final = {
 READ_ONLY_LOOK_S: Final = 2.0
 """How long it may take to ask why."""
 
+TRANSACTION_TIMEOUT_SINCE: Final = 17
+"""The version of PostgreSQL that knows of it."""
+_NO_TRANSACTION_LIMIT: Final = "transaction_timeout = 0"
+
 Pooler = Literal["none", "transaction"]
 Connection = Any
 """An asyncpg connection, or the pool's proxy of one."""
@@ -54,17 +62,14 @@ _AWAY: Final = (
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.exceptions.InterfaceError,
-    asyncpg.exceptions.AdminShutdownError,
-    asyncpg.exceptions.CrashShutdownError,
-    asyncpg.exceptions.CannotConnectNowError,
-    asyncpg.exceptions.TooManyConnectionsError,
     asyncpg.exceptions.ReadOnlySQLTransactionError,
     asyncpg.exceptions.IdleInTransactionSessionTimeoutError,
-    asyncpg.exceptions.QueryCanceledError,
     asyncpg.exceptions.LockNotAvailableError,
-    asyncpg.exceptions.DeadlockDetectedError,
-    asyncpg.exceptions.SerializationError,
+    # Whole classes of states (40, 53, 57, 58): whatever is in them is of the server's moment, never of a job's row.
+    asyncpg.exceptions.TransactionRollbackError,
     asyncpg.exceptions.InsufficientResourcesError,
+    asyncpg.exceptions.OperatorInterventionError,
+    asyncpg.exceptions.PostgresSystemError,
     asyncpg.exceptions.ConnectionDoesNotExistError,
     # What asyncpg says of a session that was ended while it asked for types.
     asyncpg.exceptions.InternalClientError,
@@ -84,13 +89,13 @@ def check_schema_name(schema: str) -> str:
     return schema
 
 
-@cache
+@functools.cache
 def statement(package: str, name: str, schema: str) -> str:
     """One .sql file of a package with the schema filled in, as psql would with `-v schema=… -v channel=…`."""
     return fill_in(_texts(package)[name], schema=schema)
 
 
-@cache
+@functools.cache
 def _texts(package: str) -> dict[str, str]:
     """All .sql files of a package: what a program needs when it stops is not to be read only then, when its open files
     may have run out, or another version may have been installed over it."""
@@ -151,7 +156,9 @@ async def connect(target: Target) -> Connection:
     Raises: DatabaseAway if the database does not answer; DatabaseError or SettingsError if it refuses for good.
     """
     try:
-        return await asyncpg.connect(target.dsn, timeout=CONNECT_TIMEOUT_S, **_options(target))
+        conn = await asyncpg.connect(target.dsn, timeout=CONNECT_TIMEOUT_S, **_options(target))
+        await _lift_limits(conn, target)
+        return conn
     except ValueError as error:
         raise _unreadable(error) from None
     except Exception as error:
@@ -186,6 +193,17 @@ def _options(target: Target) -> dict[str, Any]:
             **_SESSION,
         }
     }
+
+
+async def _lift_limits(conn: Connection, target: Target) -> None:
+    """Takes away what somebody gave the role or the database and no start parameter can: PostgreSQL before 17 would
+    refuse a parameter that it does not know."""
+    if target.pooler == "none" and _limits_transactions(conn):
+        await conn.execute(f"SET {_NO_TRANSACTION_LIMIT}")
+
+
+def _limits_transactions(conn: Connection) -> bool:
+    return bool(conn.get_server_version().major >= TRANSACTION_TIMEOUT_SINCE)
 
 
 def _unreadable(error: ValueError) -> SettingsError:
@@ -254,16 +272,21 @@ async def why_read_only(conn: Connection, target: Target) -> str:
         # It went down together with the write, or stands in somebody's broken transaction.
         return READ_ONLY.format(place=target.shown)
     if standby:
-        return (
-            f"The database at {target.shown} is read-only: it is a standby now (a failover?). Let ROTA_DSN name the "
-            "primary, or add target_session_attrs=read-write to it."
-        )
+        return STANDBY.format(place=target.shown)
     if source in READ_ONLY_SOURCES:
         return (
             f"The database at {target.shown} is read-only for the user {name!r}: default_transaction_read_only is on "
             f"{READ_ONLY_SOURCES[source]}. Turn it off there, or take another user."
         )
     return READ_ONLY.format(place=target.shown)
+
+
+async def _is_standby(conn: Connection) -> bool:
+    """Asked on a connection that had an error; one that cannot say so is none."""
+    try:
+        return bool(await conn.fetchval("SELECT pg_is_in_recovery()", timeout=READ_ONLY_LOOK_S))
+    except Exception:
+        return False
 
 
 class Database:
@@ -302,6 +325,7 @@ class Database:
                     command_timeout=COMMAND_TIMEOUT_S,
                     # Rota sets no session state, so there is nothing to reset, and a round trip to save.
                     reset=_leave_as_it_is,
+                    init=functools.partial(_lift_limits, target=self.target),
                     **_options(self.target),
                 )
             except ValueError as error:
@@ -392,7 +416,7 @@ class Database:
     async def _dismiss(self, pool: Any, conn: Connection, error: BaseException) -> None:
         """Gives back a connection on which an error came.
 
-        Raises: DatabaseAway in place of a refused write, with the words for it.
+        Raises: DatabaseAway in place of what a standby refuses, with the words for it.
         """
         try:
             match error:
@@ -400,6 +424,10 @@ class Database:
                     why = await why_read_only(conn, self.target)
                     conn.terminate()
                     raise DatabaseAway(why) from error
+                case asyncpg.FeatureNotSupportedError() if await _is_standby(conn):
+                    # Its unlogged tables, such as that of the servers, cannot even be read there.
+                    conn.terminate()
+                    raise DatabaseAway(STANDBY.format(place=self.target.shown)) from error
                 case asyncpg.exceptions.InternalClientError() | TimeoutError():
                     # After a statement without an answer the pool would wait for one to its cancellation, too.
                     conn.terminate()
@@ -422,7 +450,7 @@ class Database:
         try:
             async with self.acquire() as conn, conn.transaction(isolation="read_committed"):
                 if settings:
-                    await conn.execute(_set_local(settings))
+                    await conn.execute(_set_local(settings, conn))
                 yield conn
         except Exception as error:
             raise translated(error, self.target) from error
@@ -433,13 +461,16 @@ class Database:
             return rows
         # Here no setting of the session keeps a stricter level of the role away.
         async with conn.transaction(isolation="read_committed"):
-            await conn.execute(_set_local(_SESSION))
+            await conn.execute(_set_local(_SESSION, conn))
             rows = await conn.fetch(text, *args)
             return rows
 
 
-def _set_local(settings: Mapping[str, str]) -> str:
-    return ";".join(f"SET LOCAL {name} = {value}" for name, value in settings.items())
+def _set_local(settings: Mapping[str, str], conn: Connection) -> str:
+    lines = [f"{name} = {value}" for name, value in settings.items()]
+    if _limits_transactions(conn):
+        lines.append(_NO_TRANSACTION_LIMIT)
+    return ";".join(f"SET LOCAL {line}" for line in lines)
 
 
 def _closed(conn: Connection) -> bool:

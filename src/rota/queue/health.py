@@ -81,6 +81,7 @@ class Health:
         ahead_s: how far the database's clock is ahead of this machine's; exact to `round_trip_s` / 2.
         pooler: as it is set.
         read_only_by: who has turned default_transaction_read_only on, as PostgreSQL calls it: user, database, client …
+        hidden: the tables of Rota of which row-level security hides rows from this user.
         shares_sessions: two connections were served by one session: a pooler in transaction mode is between.
     """
 
@@ -102,6 +103,7 @@ class Health:
     connections_max: int = 100
     notify_usage: float = 0.0
     missing: Sequence[str] = ()
+    hidden: Sequence[str] = ()
     tables: Sequence[TableHealth] = field(default_factory=list)
     holds: Sequence[Hold] = field(default_factory=list)
 
@@ -171,6 +173,12 @@ def _schema(health: Health) -> Iterator[Check]:
         )  # fmt: skip
     else:
         yield Check("schema", Level.OK, "up to date")
+    if health.hidden:
+        yield Check(
+            "schema", Level.PROBLEM, f"row-level security hides rows of {', '.join(health.hidden)} from this user",
+            "Turn it off: ALTER TABLE … DISABLE ROW LEVEL SECURITY, or ALTER ROLE … BYPASSRLS. "
+            "A worker has to see every job.",
+        )  # fmt: skip
 
 
 def _pooler(health: Health) -> Iterator[Check]:

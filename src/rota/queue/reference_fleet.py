@@ -39,8 +39,11 @@ class ReferenceFleet(ReferenceBatches):
         facts: ServerFacts = NO_FACTS,
         stale_s: float = STALE_S,
         now: datetime | None = None,
-    ) -> None:
-        """Says that a worker process is there and what it runs; rows that were silent for `stale_s` seconds go."""
+    ) -> datetime:
+        """Says that a worker process is there and what it runs; rows that were silent for `stale_s` seconds go.
+
+        Returns: the clock.
+        """
         at = self._at(now)
         known = self._servers.get(server.holder)
         if known is None:
@@ -48,6 +51,13 @@ class ReferenceFleet(ReferenceBatches):
         kept = [row for row in self._servers.values() if row.seen_at >= at - timedelta(seconds=stale_s)]
         self._servers = {row.holder: row for row in kept}
         self._servers[server.holder] = replace(known, running=dict(running), draining=draining, facts=facts, seen_at=at)
+        return at
+
+    def _see_again(self, at: datetime, ahead: datetime) -> None:
+        """Has servers that were seen later than `ahead` be seen now."""
+        for row in list(self._servers.values()):
+            if row.seen_at > ahead:
+                self._servers[row.holder] = replace(row, seen_at=at)
 
     def leave(self, holder: Holder) -> None:
         """Takes back what `serve` said."""

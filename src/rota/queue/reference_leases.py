@@ -37,6 +37,7 @@ from rota.queue.reference_fleet import ReferenceFleet
 from rota.queue.reference_history import History
 from rota.queue.reference_limits import Starts, by_turns
 from rota.queue.reference_rows import after
+from rota.queue.server import CLOCK_AHEAD_S
 
 LAST_TRY: Final = "The lease ran out on the last try"
 
@@ -205,6 +206,29 @@ class ReferenceLeases(ReferenceFleet):
             self._end_lease(row, at)
             for row in sorted(over.values(), key=lambda row: (row.dedupe_scope is Scope.QUEUED, row.id))
         ]
+
+    def set_back(self, *, ahead_s: float = CLOCK_AHEAD_S, now: datetime | None = None) -> tuple[int, int]:
+        """Brings back to now what was written more than `ahead_s` seconds later than now: the clock has been set back.
+        Returns: how many leases, and how many jobs that are due."""
+        at = self._at(now)
+        ahead = after(at, ahead_s)
+        leased = [
+            (row, row.lease_until - row.heartbeat_at)
+            for row in self._open.values()
+            if row.lease_until is not None and row.heartbeat_at is not None and row.heartbeat_at > ahead
+        ]
+        due = [
+            row
+            for row in self._open.values()
+            if row.state is State.QUEUED and row.created_at > ahead and row.run_after == row.created_at
+        ]
+        for row, lease in leased:
+            self._write(row, lease_until=at + lease, heartbeat_at=at)
+        for row in due:
+            self._write(row, run_after=at)
+        self._starts.forget(ahead)
+        self._see_again(at, ahead)
+        return len(leased), len(due)
 
     def poll(
         self,

@@ -70,6 +70,12 @@ class Starts:
         counted, begin = self._jobs.setdefault(kind, Counter()), slice_at(at, rate)
         counted[begin] = max(counted[begin] - 1, 0)
 
+    def forget(self, behind: datetime) -> None:
+        """Forgets the slices that begin later."""
+        for counted in self._jobs.values():
+            for begin in [begin for begin in counted if begin > behind]:
+                del counted[begin]
+
 
 def slice_at(at: datetime, rate: Rate) -> datetime:
     """The begin of the slice that holds this time."""

@@ -21,6 +21,24 @@ LIVE_S: Final = 60.0
 """A worker that has said nothing for so long (three times in a row) is not counted on."""
 STALE_S: Final = 600.0
 """Its row goes after this time; until then people see when it was last there."""
+CLOCK_AHEAD_S: Final = 5.0
+"""A stored time that is further ahead of the database's clock was written under another clock: statements that run at
+once differ by less, and clocks that are slewed never step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A look at the database's clock: what it said, and when it was asked and had answered, on the lease clock."""
+
+    asked_at: float
+    said: datetime
+    answered_at: float
+
+
+def set_back_between(before: Glance, after: Glance) -> bool:
+    """Whether the database's clock was set back between two looks, by more than CLOCK_AHEAD_S."""
+    at_least_s = after.asked_at - before.answered_at
+    return (after.said - before.said).total_seconds() < at_least_s - CLOCK_AHEAD_S
 
 
 @dataclass(frozen=True, slots=True)

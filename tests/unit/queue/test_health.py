@@ -44,6 +44,7 @@ def test_a_healthy_database_says_so_of_each_thing() -> None:
         ({"synchronous_commit": "off"}, "database", "warning", "loses jobs", "synchronous_commit = on"),
         ({"autovacuum": "off"}, "database", "problem", "autovacuum is off", "autovacuum = on"),
         ({"missing": ["0002_flow"]}, "schema", "problem", "lacks 0002_flow", "rota migrate up"),
+        ({"hidden": ["open_jobs", "tries"]}, "schema", "problem", "hides rows of open_jobs, tries", "BYPASSRLS"),
         ({"shares_sessions": True}, "pooler", "problem", "nobody told Rota", "ROTA_POOLER=transaction"),
         ({"pooler": "transaction"}, "pooler", "note", "no pooler in transaction mode was noticed", "unset it"),
         ({"lock_timeout": "0"}, "pooler", "warning", "lock_timeout is 0", "drops startup parameters"),

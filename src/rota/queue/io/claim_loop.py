@@ -173,10 +173,12 @@ class ClaimLoop:
             self._metering.claimed(claimed, took_s=lease_clock() - sent_at)
         if claimed:
             self._slots.took(claimed)
-            self._crew.start(claimed, sent_at=sent_at)
+            again = self._crew.start(claimed, sent_at=sent_at)
+            for job in again:
+                self._slots.left(job.kind)
             if self._stopping.is_set():
                 # What ran before may still come to its own end.
-                self._crew.give_back(claimed)
+                self._crew.give_back(job for job in claimed if job not in again)
         got = Counter(job.kind for job in claimed)
         for ask in asks:
             self._slots.answered(ask, got[ask.kind])

@@ -99,7 +99,7 @@ class Crew:
         self._lost = lost
         self._metering = metering
         self._tracer = tracing.tracer()
-        self._surroundings = Surroundings(leases, lines, store.database.target.schema, commands, sessions)
+        self._surroundings = Surroundings(leases, lines, store.database.target.schema, store.holder, commands, sessions)
         self._store = store
         self._cancel_grace_s = cancel_grace_s
         self._running: dict[JobId, Running] = {}
@@ -118,22 +118,41 @@ class Crew:
     def __len__(self) -> int:
         return len(self._running)
 
-    def start(self, claimed: Iterable[ClaimedJob], *, sent_at: float) -> None:
-        """Runs claimed jobs, in their order. `sent_at`: the clock before the claim was sent."""
+    def start(self, claimed: Iterable[ClaimedJob], *, sent_at: float) -> list[ClaimedJob]:
+        """Runs claimed jobs, in their order.
+
+        Args:
+            claimed: what the queue gave.
+            sent_at: the clock before the claim was sent.
+
+        Returns: those that are not begun, because a run of theirs is under way here under the very same lease.
+        """
         book, handlers, running, line = self._leases.book, self._handlers, self._running, self._line
-        first_s, seen = inf, None
+        first_s, seen, again = inf, None, []
         with self._leases.lock:
             for job in claimed:
                 handler = handlers[job.kind]
                 kind = handler.kind
                 held = book.grant(job.lease, lease_s=kind.lease_s, heartbeat_s=kind.heartbeat_s, sent_at=sent_at)
-                running[job.lease.job_id] = started = Running(job, handler, held, self._surroundings)
+                if held is None:
+                    again.append(job)
+                    continue
+                started = Running(job, handler, held, self._surroundings)
+                known = running.setdefault(job.lease.job_id, started)
+                if known is not started:
+                    if known.job.lease == job.lease:  # it has lost this lease, and is about to stop
+                        book.drop(job.lease)
+                        again.append(job)
+                        continue
+                    running[job.lease.job_id] = started
                 line.append(started)
                 if kind is not seen:
                     first_s, seen = min(first_s, book.first_look_s(kind.lease_s, kind.heartbeat_s)), kind
             self._leases.granted(look_by=sent_at + first_s)
-        self._idle.clear()
-        self._add_task()
+        if line:
+            self._idle.clear()
+            self._add_task()
+        return again
 
     async def wait_idle(self) -> None:
         """Returns when no job runs."""

@@ -105,6 +105,7 @@ class Ends(Adding):
             unless([finish.progress for finish in ends], None),
             now,
             unless([finish.how for finish in ends], None),
+            self.holder,
             conn=conn,
         )
 
@@ -122,7 +123,11 @@ class Ends(Adding):
         held = {
             row["id"]: row["cancel_asked"]
             for row in await self._fetch(
-                "hold.sql", [f.lease.job_id for f in finishes], [f.lease.epoch for f in finishes], conn=conn
+                "hold.sql",
+                [f.lease.job_id for f in finishes],
+                [f.lease.epoch for f in finishes],
+                self.holder,
+                conn=conn,
             )
         }
         well = [finish for finish in finishes if held.get(finish.lease.job_id) is False]
@@ -165,7 +170,7 @@ class Ends(Adding):
         if self.database.target.pooler != "none":
             written: dict[JobId, State] = {}
             for finish in finishes:
-                rows = await self._fetch("finish_one.sql", *one_end(finish, now=now), conn=conn)
+                rows = await self._fetch("finish_one.sql", *one_end(finish, holder=self.holder, now=now), conn=conn)
                 written |= await self._closing(rows, now=now)
             return written
         row = (
@@ -204,8 +209,9 @@ class Ends(Adding):
         """
         ordered = sorted(leases)
         rows = await self._fetch(
-            "unstart.sql", [lease.job_id for lease in ordered], [lease.epoch for lease in ordered], per_s
-        )
+            "unstart.sql", [lease.job_id for lease in ordered], [lease.epoch for lease in ordered], per_s,
+            self.holder,
+        )  # fmt: skip
         return [JobId(row["id"]) for row in rows]
 
     async def release(self, releases: Iterable[Release], *, now: datetime | None = None) -> dict[JobId, State]:
@@ -245,6 +251,7 @@ class Ends(Adding):
             now,
             unless([entry.how for entry in batch], None),
             TRIES_KEPT,
+            self.holder,
             # Within a transaction there is no second try: the whole of it is tried again.
             alone=len(batch) == 1 and conn is None,
             apart=batch[0].keyed,

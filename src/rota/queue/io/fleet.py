@@ -34,14 +34,19 @@ class Fleet(Statements):
         facts: ServerFacts = NO_FACTS,
         stale_s: float = STALE_S,
         now: datetime | None = None,
-    ) -> None:
-        """Says that a worker process is there and what it runs; rows that were silent for `stale_s` seconds go."""
-        await self._fetch(
+    ) -> datetime:
+        """Says that a worker process is there and what it runs; rows that were silent for `stale_s` seconds go.
+
+        Returns: the database's clock.
+        """
+        rows = await self._fetch(
             "serve.sql", server.holder, server.host, server.pid, server.version, server.role, server.settings_digest,
             json.dumps(dict(server.kinds)), json.dumps(dict(running)),
             json.dumps({name: asdict(declared) for name, declared in server.passes.items()}), draining,
             json.dumps(dict(server.limits)), stale_s, said(facts), now,
         )  # fmt: skip
+        seen_at: datetime = rows[0]["seen_at"]
+        return seen_at
 
     async def leave(self, holder: Holder) -> None:
         """Takes back what `serve` said."""

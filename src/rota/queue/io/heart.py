@@ -154,7 +154,7 @@ class Heart:
 
     async def _beat(self) -> None:
         database = Database(self._target, size=1)
-        store = Store(database)
+        store = Store(database, holder=self._holder)
         told: dict[Lease, float] = {}
         try:
             while not self._ending.is_set():

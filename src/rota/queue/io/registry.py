@@ -13,7 +13,7 @@ from rota.io.clock import lease_clock
 from rota.io.log import get_logger
 from rota.queue.io.store import Store
 from rota.queue.periodic import GONE_S, Mark, Put, latest, reconcile
-from rota.queue.server import SEEN_EVERY_S, Server
+from rota.queue.server import SEEN_EVERY_S, Glance, Server, set_back_between
 from rota.queue.standing import NO_FACTS, ServerFacts, news
 
 ORPHANS_EVERY: Final = 4
@@ -43,6 +43,7 @@ class Registry:
         self._said_at = 0.0
         self._news: object = None
         self._beats = 0
+        self._clock: Glance | None = None
         self._orphans: frozenset[str] = frozenset()
 
     async def beat(
@@ -71,8 +72,18 @@ class Registry:
         self._due_at = clock + SEEN_EVERY_S * (0.9 + 0.2 * self._random.random())
 
     async def _say(self, running: Mapping[str, int], facts: ServerFacts, draining: bool, clock: float) -> None:
-        await self._store.serve(self._server, running=running, draining=draining, facts=facts)
+        said = await self._store.serve(self._server, running=running, draining=draining, facts=facts)
         self._news, self._said_at = news(facts), clock
+        await self._watch_clock(Glance(clock, said, lease_clock()))
+
+    async def _watch_clock(self, seen: Glance) -> None:
+        """Sees to it that nobody waits until the database's clock has caught up, where it was set back: also before
+        this process was there."""
+        if self._clock is None or set_back_between(self._clock, seen):
+            leases, due = await self._store.set_back()
+            if leases or due:
+                log.warning("the database's clock was set back", leases=leases, due=due)
+        self._clock = seen
 
     async def leave(self) -> None:
         """Takes the row away."""

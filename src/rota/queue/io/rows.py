@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from rota.ids import BatchId, JobId
+from rota.ids import BatchId, Holder, JobId
 from rota.lease import Lease
 from rota.queue.job import ClaimedJob, Finish, JobRow, NewJob, Scope, State, Swept
 from rota.queue.marks import Mark
@@ -48,12 +48,14 @@ def many_jobs(jobs: Sequence[NewJob], *, now: datetime | None = None) -> tuple[A
     )
 
 
-def one_end(finish: Finish, *, unless_cancelled: bool = False, now: datetime | None = None) -> tuple[Any, ...]:
+def one_end(
+    finish: Finish, *, unless_cancelled: bool = False, holder: Holder | None = None, now: datetime | None = None
+) -> tuple[Any, ...]:
     """The parameters of finish_one.sql."""
     lease = finish.lease
     return (
         str(lease.job_id), lease.epoch, finish.outcome.value, finish.error, finish.result, finish.progress,
-        unless_cancelled, now, None if finish.how is None else finish.how.value,
+        unless_cancelled, now, None if finish.how is None else finish.how.value, holder,
     )  # fmt: skip
 
 

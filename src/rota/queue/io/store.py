@@ -35,6 +35,7 @@ from rota.queue.job import (
 from rota.queue.marks import Mark
 from rota.queue.payload import encode
 from rota.queue.retention import Keep, Pruned, Rule
+from rota.queue.server import CLOCK_AHEAD_S
 from rota.queue.standing import UNCLAIMED_MAX
 
 
@@ -114,6 +115,7 @@ class Store(Ends):
             [renewal.lease_s for renewal in ordered],
             [None if renewal.progress is None else encode(renewal.progress) for renewal in ordered],
             now,
+            self.holder,
         )
         return {JobId(row["id"]): row["cancel_asked"] for row in rows}
 
@@ -122,6 +124,15 @@ class Store(Ends):
         row = (await self._fetch("clock.sql"))[0]
         now: datetime = row["now"]
         return now
+
+    async def set_back(self, *, ahead_s: float = CLOCK_AHEAD_S, now: datetime | None = None) -> tuple[int, int]:
+        """Brings back to now what was written more than `ahead_s` seconds later than now: the database's clock has been
+        set back. Leases are counted anew, jobs that were due at once are due, and starts of then count for no rate.
+
+        Returns: how many leases, and how many jobs that are due.
+        """
+        row = (await self._fetch("set_back.sql", ahead_s, now))[0]
+        return row["leases"], row["due"]
 
     async def poll(
         self,

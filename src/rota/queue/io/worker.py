@@ -138,7 +138,7 @@ class Worker:
         self._random = random or Random()  # noqa: S311 - jitter
         self._target = target
         self._database = Database(target, size=self._options.job_pool_size)
-        self._store = Store(self._database)
+        self._store = Store(self._database, holder=self.holder)
         self._claims = Claims(self._store, holder=self.holder)
         self._slots = Slots({name: handler.kind for name, handler in handlers.items()}, cpus=cpu_count(), paused=None)
         server = Server(

@@ -7,6 +7,7 @@
 --   $5 lowest priority of each kind integer[] (null: any); marks: $6 kinds text[], $7 priorities integer[],
 --   $8 run_afters timestamptz[] and $9 ids uuid[] of the jobs that they are behind, or else $10 ages float8[] (seconds
 --   since when nothing due was left); $11 holder text, $12 now timestamptz or null for the database's clock.
+-- A person may have set a time that Python does not know, such as 'infinity': the nearest that it does is given.
 -- Rows: the claimed jobs, in no order; the caller sorts.
 -- Locks: the claimed rows, FOR UPDATE SKIP LOCKED; a row that another claim holds is passed over.
 -- Index: open_jobs_next to find, open_jobs_pkey to update (an array of ids whatever the statistics say).
@@ -70,5 +71,6 @@ WHERE asked.kind = j.kind
         LIMIT k.free
     ) AS next
   ))
-RETURNING j.id, j.kind, j.tenant, j.payload, j.priority, j.lease_epoch, j.tries, j.max_tries, j.run_after,
-          j.created_at, j.dedupe_scope, j.progress, j.trace
+RETURNING j.id, j.kind, j.tenant, j.payload, j.priority, j.lease_epoch, j.tries, j.max_tries,
+          least(greatest(j.run_after, '0001-01-02 00:00+00'), '9999-12-30 00:00+00'),
+          least(greatest(j.created_at, '0001-01-02 00:00+00'), '9999-12-30 00:00+00'), j.dedupe_scope, j.progress, j.trace

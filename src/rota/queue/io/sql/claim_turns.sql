@@ -8,12 +8,14 @@
 --   limits integer[], $8 by turns boolean[], $9 whose turn was the last text[], $10 starts in a window integer[],
 --   $11 the window's seconds float8[] (each of them, from $5 on, null for none); $12 holder text, $13 now timestamptz
 --   or null for the database's clock.
+-- A person may have set a time that Python does not know, such as 'infinity': the nearest that it does is given.
 -- Rows: the claimed jobs, in no order.
 -- Locks: the claimed rows, FOR UPDATE SKIP LOCKED; for a kind that counts, its claims come one after the other by
 --   an advisory lock, in the order of the kinds.
 -- Index: open_jobs_next or open_jobs_turn to find, open_jobs_counted to count, open_jobs_pkey to write, starts_pkey.
-SELECT j.id, j.kind, j.tenant, j.payload, j.priority, j.lease_epoch, j.tries, j.max_tries, j.run_after,
-       j.created_at, j.dedupe_scope, j.progress, j.trace
+SELECT j.id, j.kind, j.tenant, j.payload, j.priority, j.lease_epoch, j.tries, j.max_tries,
+       least(greatest(j.run_after, '0001-01-02 00:00+00'), '9999-12-30 00:00+00'),
+       least(greatest(j.created_at, '0001-01-02 00:00+00'), '9999-12-30 00:00+00'), j.dedupe_scope, j.progress, j.trace
 FROM unnest($1::text[], $2::integer[], $3::double precision[], $4::integer[], $5::integer[], $6::integer[],
             $7::integer[], $8::boolean[], $9::text[], $10::integer[], $11::double precision[])
      AS a(kind, free, lease_s, max_tries, lowest, fleet_limit, tenant_limit, by_turns, turn_after, rate_jobs, rate_s)

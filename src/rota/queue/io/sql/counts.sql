@@ -10,7 +10,8 @@ WITH clock AS MATERIALIZED (
 )
 SELECT o.kind, o.state, count(*) AS count,
        count(*) FILTER (WHERE o.state = 'queued' AND o.run_after <= clock.now) AS due,
-       extract(epoch FROM clock.now - min(o.run_after) FILTER (WHERE o.state = 'queued' AND o.run_after <= clock.now))
+       extract(epoch FROM clock.now - min(greatest(o.run_after, '0001-01-02 00:00+00'))
+               FILTER (WHERE o.state = 'queued' AND o.run_after <= clock.now))
            ::double precision AS oldest_due_s,
        count(*) FILTER (WHERE o.state = 'leased' AND o.lease_until < clock.now) AS overdue
 FROM :"schema".open_jobs AS o CROSS JOIN clock

@@ -2,7 +2,7 @@
 -- that only a job that goes on would need; those go through release.sql. A first run that went well leaves no try.
 -- Parameters: $1 ids uuid[] (ascending), $2 epochs bigint[], $3 outcomes text[] (done|failed|cancelled),
 --   $4 errors text[], $5 results jsonb[], $6 progress jsonb[], $7 now timestamptz or null,
---   $8 how the tries ended text[] (see tries).
+--   $8 how the tries ended text[] (see tries), $9 holder text (null: whoever holds them).
 --   Instead of an array, null says for all: done, no error, no result, the progress that is stored, as the outcome.
 -- Rows: id, state, batch_id of each job that was written; one that does not come back was refused: its lease is lost.
 -- Locks: the rows, in the order of the ids, as renew and release take them.
@@ -16,6 +16,7 @@ WITH given AS MATERIALIZED (
     -- BETWEEN, not =: it leaves one plan, a look by open_jobs_pkey for each given row, in their order. With = it may
     -- be a join that compares each with each, or one that locks in the order of the heap and meets renew in a deadlock.
     WHERE j.id BETWEEN given.id AND given.id AND j.lease_epoch = given.epoch AND j.state || '' = 'leased'
+      AND j.leased_by = coalesce($9::text, j.leased_by)
     RETURNING j.*, given.outcome, given.error, given.result, given.moved, given.how
 ), tried AS (
     INSERT INTO :"schema".tries (job_id, epoch, started_at, progress_at, ended_at, holder, ended, error)

@@ -2,13 +2,15 @@
 -- handler that ends its job in its own transaction, on a connection of any library. Fenced by epoch (I3).
 -- Parameters: $1 id text (a uuid), $2 epoch bigint, $3 outcome text (done|failed|cancelled), $4 error text,
 --   $5 result jsonb, $6 progress jsonb, $7 boolean: refuse it too if somebody asked to cancel the job,
---   $8 now timestamptz or null, $9 how the try ended text (null: as the outcome).
+--   $8 now timestamptz or null, $9 how the try ended text (null: as the outcome),
+--   $10 holder text (null: whoever holds it).
 -- Rows: id, state, batch_id of the job; none if it was refused: its lease is lost, or a cancel was asked for.
 -- Locks: the row.
 -- Index: open_jobs_pkey.
 WITH ended AS (
     DELETE FROM :"schema".open_jobs AS j
     WHERE j.id = CAST(CAST($1 AS text) AS uuid) AND j.lease_epoch = CAST($2 AS bigint) AND j.state || '' = 'leased'
+      AND j.leased_by = coalesce(CAST($10 AS text), j.leased_by)
       AND NOT (CAST($7 AS boolean) AND j.cancel_asked_at IS NOT NULL)
     RETURNING j.*
 ), tried AS (

@@ -1,5 +1,6 @@
 -- Finds the kinds with due work, and the passes, that no live server takes.
 -- Parameters: $1 live_s float8 (how long ago a live server was seen at most), $2 now timestamptz or null.
+-- A person may have set a time that Python does not know, such as 'infinity': the nearest that it does is given.
 -- Rows: kind, due_at timestamptz (of the oldest due job, or the pass's next), is_pass boolean; by kind.
 -- Locks: none.
 -- Index: open_jobs_next: one look for each kind that waits, and one for each of its priorities.
@@ -17,7 +18,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
             WHERE o.state = 'queued' AND o.place = 'worker' AND o.kind > waiting.kind ORDER BY o.kind LIMIT 1)
     FROM waiting WHERE waiting.kind IS NOT NULL
 ), orphan AS (
-    SELECT waiting.kind, first.run_after AS due_at
+    SELECT waiting.kind, least(greatest(first.run_after, '0001-01-02 00:00+00'), '9999-12-30 00:00+00') AS due_at
     FROM waiting CROSS JOIN clock CROSS JOIN LATERAL (
         WITH RECURSIVE level(priority) AS (
             (SELECT o.priority FROM :"schema".open_jobs AS o

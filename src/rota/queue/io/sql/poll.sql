@@ -20,7 +20,8 @@ WITH clock AS MATERIALIZED (
          AS m(kind, priority, run_after, id, age_s)
     CROSS JOIN clock
 ), due AS (
-    SELECT min(first.run_after) AS run_after
+    -- A person may have set 'infinity', from which nothing can be subtracted.
+    SELECT min(least(greatest(first.run_after, '0001-01-02 00:00+00'), '9999-12-30 00:00+00')) AS run_after
     FROM unnest($1::text[]) AS k(kind) CROSS JOIN LATERAL (
         WITH RECURSIVE level(priority) AS (
             SELECT 2147483648

@@ -5,7 +5,7 @@
 --   (null: keep run_after and with it the place in line), $5 reasons text[] (null: keep last_error),
 --   $6 progress jsonb[] (null: keep it), $7 afresh boolean[] (null: none): tries at 0, no last_error, and no try to keep,
 --   $8 now timestamptz or null, $9 how the tries ended text[] (null: retry or, where it does not count, given_back),
---   $10 tries kept of a job integer.
+--   $10 tries kept of a job integer, $11 holder text (null: whoever holds them).
 -- Rows: id, state, batch_id of each job that was written; one that does not come back was refused: its lease is lost.
 -- Locks: the rows, in the order of the ids, as renew and finish take them.
 -- Index: open_jobs_pkey, one look for each id whatever the statistics say (BETWEEN: see finish.sql);
@@ -28,6 +28,7 @@ WITH given AS MATERIALIZED (
         SELECT o.dedupe_scope, o.dedupe_key, o.cancel_asked_at, o.batch_id, o.started_at, o.heartbeat_at, o.leased_by
         FROM :"schema".open_jobs AS o
         WHERE o.id = given.id AND o.lease_epoch = given.epoch AND o.state || '' = 'leased'
+          AND o.leased_by = coalesce($11::text, o.leased_by)
         FOR UPDATE
     ) AS locked
 ), ended AS (

@@ -1,7 +1,7 @@
 -- Extends the leases that still hold (I3) and have not run out (I2); keeps the jobs' progress with them.
 -- It waits for no row: one that somebody's transaction holds must not keep the heartbeats of all others waiting.
 -- Parameters: $1 ids uuid[] (ascending), $2 epochs bigint[], $3 lease_s float8[], $4 progress jsonb[] (null: keep),
---   $5 now timestamptz or null for the database's clock.
+--   $5 now timestamptz or null for the database's clock, $6 holder text (null: whoever holds them).
 -- Rows: id, cancel_asked of each lease that was extended; cancel_asked is null where a lease held when the statement
 --   began, and a transaction holds its row: ask again. One that does not come back is lost.
 -- Locks: the rows, FOR UPDATE SKIP LOCKED.
@@ -14,6 +14,7 @@ WITH given AS MATERIALIZED (
     FROM given CROSS JOIN LATERAL (
         SELECT FROM :"schema".open_jobs AS o
         WHERE o.id = given.id AND o.lease_epoch = given.epoch AND o.state || '' = 'leased'
+          AND o.leased_by = coalesce($6::text, o.leased_by)
           -- By the clock of the moment when the row is locked: a claim may count a lease that ran out no more.
           AND o.lease_until > coalesce($5::timestamptz, clock_timestamp())
         FOR UPDATE SKIP LOCKED
@@ -34,6 +35,7 @@ FROM (SELECT given.id, given.epoch FROM given WHERE given.id NOT IN (SELECT held
 CROSS JOIN LATERAL (
     SELECT FROM :"schema".open_jobs AS o
     WHERE o.id = passed.id AND o.lease_epoch = passed.epoch AND o.state || '' = 'leased'
+      AND o.leased_by = coalesce($6::text, o.leased_by)
       AND o.lease_until > coalesce($5::timestamptz, clock_timestamp())
     LIMIT 1  -- one look for each; as a join it might walk the table
 ) AS there

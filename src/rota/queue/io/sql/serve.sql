@@ -4,7 +4,7 @@
 --   $7 kinds jsonb (with limits), $8 running jsonb, $9 passes jsonb, $10 draining boolean,
 --   $11 limits jsonb (of kinds, over all servers), $12 stale_s float8 (how long a silent row stays),
 --   $13 facts jsonb (what holds its jobs back, see rota.queue.standing), $14 now timestamptz or null.
--- Rows: none.
+-- Rows: one: seen_at timestamptz, the database's clock.
 -- Locks: the process's own row; the removed rows, FOR UPDATE SKIP LOCKED.
 -- Index: servers_pkey; the stale are found by reading the table, one row for each process.
 WITH clock AS MATERIALIZED (
@@ -22,3 +22,4 @@ INSERT INTO :"schema".servers AS s
 SELECT $1, $2, $3, $4, $5, $6, $7::jsonb, $8::jsonb, $9::jsonb, $10, $11::jsonb, $13::jsonb, clock.now, clock.now FROM clock
 ON CONFLICT (holder) DO UPDATE
     SET running = EXCLUDED.running, draining = EXCLUDED.draining, facts = EXCLUDED.facts, seen_at = EXCLUDED.seen_at
+RETURNING s.seen_at

@@ -1,6 +1,7 @@
 -- Takes back that jobs of a rate-limited kind started: they are given back without having begun. A lease is taken back
 -- once, because its start is forgotten with it.
--- Parameters: $1 ids uuid[] (ascending), $2 epochs bigint[], $3 the window's seconds float8.
+-- Parameters: $1 ids uuid[] (ascending), $2 epochs bigint[], $3 the window's seconds float8, $4 holder
+--   text (null: whoever holds them).
 -- Rows: id of each job whose start no longer counts.
 -- Locks: the rows, in the order of the ids, and the slices in which they were counted.
 -- Index: open_jobs_pkey (BETWEEN: see finish.sql), starts_pkey.
@@ -11,6 +12,7 @@ WITH given AS MATERIALIZED (
     FROM given CROSS JOIN LATERAL (
         SELECT o.kind, o.started_at FROM :"schema".open_jobs AS o
         WHERE o.id = given.id AND o.lease_epoch = given.epoch AND o.state || '' = 'leased'
+          AND o.leased_by = coalesce($4::text, o.leased_by)
           AND o.started_at IS NOT NULL
         FOR UPDATE
     ) AS locked
