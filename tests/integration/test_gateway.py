@@ -1,6 +1,7 @@
 """The gateway over real sockets and a real database: a runner and an engine, each written from the protocol alone."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -393,6 +394,22 @@ async def test_a_pool_worker_takes_jobs_of_any_organisation_and_no_desktops(repl
     async with dialled(replica) as wrong:
         await wrong.hello(auth | {"credential": "rpool_wrong"})
         assert (await wrong.closed())[0] == 4401
+
+
+async def test_a_gateway_stops_although_a_task_of_its_own_misses_that(migrated_dsn: str) -> None:
+    """So it may be while the database is away."""
+    begun = asyncio.Event()
+
+    class Deaf(Replica):
+        async def _look(self) -> None:
+            if begun.is_set():
+                return
+            begun.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+    async with asyncio.timeout(60), gateway(migrated_dsn, of=Deaf):
+        await begun.wait()
 
 
 async def test_a_gateway_that_cannot_listen_leaves_no_connection(migrated_dsn: str) -> None:

@@ -96,15 +96,22 @@ class JobLines:
         while batch := self._next():
             try:
                 await self._store.log(batch, clock=lease_clock())
+            except asyncio.CancelledError:
+                # The worker stops, and writes once more; what is there already stays as it is.
+                self._put_back(batch)
+                raise
             except (RotaError, OSError) as error:
-                with self._lock:
-                    room = PENDING_MAX - len(self._pending)
-                    self._pending.extendleft(reversed(batch[-room:] if room < len(batch) else batch))
+                self._put_back(batch)
                 log.debug("lines of jobs wait for the database", count=len(batch), error=str(error))
                 return False
             except asyncpg.exceptions.PostgresError as error:
                 log.warning("lines of jobs cannot be kept", count=len(batch), error=str(error))
         return True
+
+    def _put_back(self, batch: list[LogLine]) -> None:
+        with self._lock:
+            room = PENDING_MAX - len(self._pending)
+            self._pending.extendleft(reversed(batch[max(0, len(batch) - room) :]))
 
     def _next(self) -> list[LogLine]:
         with self._lock:

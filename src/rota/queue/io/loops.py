@@ -1,4 +1,4 @@
-"""How the loops of a worker run: on and on whatever they meet, and to their end when they are told."""
+"""How the loops of a worker run: on and on whatever they meet. How they end is in `rota.io.cancelling`."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,6 @@ from rota.errors import DatabaseAway, RotaError
 from rota.io.backoff import Backoff
 from rota.io.log import get_logger
 
-CANCEL_AGAIN_S: Final = 1.0
-"""How long a loop may take to end before it is told again."""
 AWAY_LOG_EVERY: Final = 10
 """Of so many failures in a row one is told."""
 
@@ -74,12 +72,3 @@ class Asides:
 async def _quietly(work: Awaitable[object]) -> None:
     with contextlib.suppress(RotaError, OSError):
         await work
-
-
-async def cancelled(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancels tasks until all have ended. While the database is away one may miss it: a wait for a connection that
-    fails in the same moment takes the cancellation for its own."""
-    while tasks:
-        for task in tasks:
-            task.cancel()
-        _, tasks = await asyncio.wait(tasks, timeout=CANCEL_AGAIN_S)

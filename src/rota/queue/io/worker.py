@@ -26,6 +26,7 @@ from rota.errors import RotaError
 from rota.ids import Holder, JobId, new_holder
 from rota.io import collecting
 from rota.io.backoff import Backoff
+from rota.io.cancelling import cancelled
 from rota.io.clock import lease_clock
 from rota.io.cpus import cpu_count
 from rota.io.log import get_logger
@@ -45,7 +46,7 @@ from rota.queue.io.heart import FENCE_EXIT, FENCE_WAIT_S, LAST_WORDS, Heart, Las
 from rota.queue.io.job_lines import JobLines
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.look_loop import LookLoop
-from rota.queue.io.loops import Asides, cancelled, supervised
+from rota.queue.io.loops import Asides, supervised
 from rota.queue.io.metering import Metering
 from rota.queue.io.pruner import Pruner
 from rota.queue.io.registry import Registry

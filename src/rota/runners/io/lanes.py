@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
+from rota.io.cancelling import cancelled
 from rota.io.log import get_logger
 
 STOP_S: Final = 5.0
@@ -51,10 +52,7 @@ class Lanes:
         """Waits a little for what is to be written, then drops the rest."""
         if self._tasks:
             _, late = await asyncio.wait(set(self._tasks), timeout=STOP_S)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late)
+            await cancelled(late)
 
 
 class Gathered(Generic[Item]):

@@ -18,6 +18,7 @@ import msgspec
 from starlette.routing import BaseRoute
 
 from rota.errors import DatabaseAway, SettingsError
+from rota.io.cancelling import cancelled
 from rota.io.log import get_logger
 from rota.io.postgres import Database, Target
 from rota.io.serving import Place, is_loopback
@@ -34,7 +35,7 @@ from rota.runners.io.internal_api import InternalApi
 from rota.runners.io.retention import Retention
 from rota.runners.io.store import RunnerStore
 from rota.runners.io.trust import trusted_gateways
-from rota.runners.io.usage import UsageBook
+from rota.runners.io.usage import RECORDED_MAX, UsageBook
 from rota.runners.io.waiters import Waiters
 from rota.runners.matching import Needs
 from rota.runners.messages import Requires
@@ -178,9 +179,7 @@ class Replica:
         """Says goodbye to the runners, who keep their jobs and dial another replica; safe to repeat."""
         if self._server is None:
             return
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        await cancelled(self._tasks)
         await self._server.exchange.stop()
         await self._server.stop()
         await self._database.stop()
@@ -268,7 +267,9 @@ class Replica:
         done = await store.reap()
         for job_id, state in done.items():
             log.info("runner job is over", job_id=str(job_id), state=state)
-        await UsageBook(self._database).record()
+        usage = UsageBook(self._database)
+        while await usage.record() >= RECORDED_MAX:
+            pass
         self._figures.waits(await store.depth())
 
 

@@ -25,8 +25,11 @@ class FakeStore:
     def __init__(self) -> None:
         self.taken: list[str] = []
         self.raises: Exception | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def log(self, lines: Sequence[LogLine], *, clock: float) -> None:
+        await self.answers.wait()
         if self.raises is not None:
             raise self.raises
         self.taken += [line.event for line in lines]
@@ -53,6 +56,21 @@ async def test_lines_wait_for_the_database(store: FakeStore, lines: JobLines) ->
     assert store.taken == ["first", "second"]
 
 
+async def test_lines_whose_statement_is_broken_off_by_a_stop_are_written_then(
+    store: FakeStore, lines: JobLines
+) -> None:
+    store.answers.clear()
+    lines.say(LEASE, "info", "first", {})
+    writing = asyncio.create_task(lines.write())
+    await asyncio.sleep(0)
+    lines.say(LEASE, "info", "second", {})
+    writing.cancel()
+    await asyncio.wait([writing])
+    store.answers.set()
+    assert await lines.write()
+    assert store.taken == ["first", "second"]
+
+
 async def test_lines_that_wait_are_bounded(store: FakeStore, lines: JobLines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_lines, "BATCH_MAX", 100)
     store.raises = DatabaseAway("away")
@@ -63,6 +81,27 @@ async def test_lines_that_wait_are_bounded(store: FakeStore, lines: JobLines, mo
     assert await lines.write()
     assert len(store.taken) == job_lines.PENDING_MAX
     assert store.taken[0] == "5" and store.taken[-1] == str(job_lines.PENDING_MAX + 4)
+
+
+async def test_where_all_room_is_taken_meanwhile_the_oldest_go(
+    store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_lines, "PENDING_MAX", 2)
+    made: Any = store
+    lines = JobLines(made, random=Random(1))
+    store.answers.clear()
+    store.raises = DatabaseAway("away")
+    for event in ("first", "second"):
+        lines.say(LEASE, "info", event, {})
+    writing = asyncio.create_task(lines.write())
+    await asyncio.sleep(0)
+    for event in ("third", "fourth"):
+        lines.say(LEASE, "info", event, {})
+    store.answers.set()
+    assert not await writing
+    store.raises = None
+    assert await lines.write()
+    assert store.taken == ["third", "fourth"]
 
 
 async def test_lines_that_are_refused_hold_up_no_others(store: FakeStore, lines: JobLines) -> None:
