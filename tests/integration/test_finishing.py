@@ -18,11 +18,14 @@ from rota.queue.job import Ask, Finish, NewJob
 from tests.integration.callers_libraries import CALLERS, Caller
 from tests.postgres_servers import Server
 
+HOLDER = Holder("here:1:aa")
+
 
 class Ending:
     """What runs the job, as this test's own object."""
 
     schema = "rota"
+    holder = HOLDER
 
     def __init__(self, *follow_ups: NewJob) -> None:
         self.follow_ups: Sequence[NewJob] = follow_ups
@@ -66,7 +69,7 @@ def lease_on(dsn: str, **options: Any) -> Lease:
         store = Store(database)
         try:
             await store.enqueue(NewJob("work", **options))
-            (job,) = await store.claim([Ask("work", 1, 300.0, 3)], holder=Holder("here:1:aa"))
+            (job,) = await store.claim([Ask("work", 1, 300.0, 3)], holder=HOLDER)
             return job.lease
         finally:
             await database.stop()
@@ -134,6 +137,17 @@ def test_a_refused_success_takes_the_data_with_it(caller: Caller) -> None:
     stale = Lease(lease.job_id, lease.epoch - 1)
     with pytest.raises(rota.LeaseLost):
         block(caller, FinishWith(caller.conn, lease=stale, ending=ending, result=None), lambda: insert(caller, "a"))
+    assert ending.said == []
+    assert seen(caller.dsn, "SELECT what FROM data") == []
+    assert seen(caller.dsn, "SELECT kind FROM rota.open_jobs WHERE state = 'leased'") == ["work"]
+
+
+def test_a_success_of_a_former_holder_is_refused(caller: Caller) -> None:
+    """After a failover that lost claims, an epoch may be another's."""
+    lease, ending = lease_on(caller.dsn), Ending(NewJob("next"))
+    ending.holder = Holder("there:2:bb")
+    with pytest.raises(rota.LeaseLost):
+        block(caller, FinishWith(caller.conn, lease=lease, ending=ending, result=None), lambda: insert(caller, "a"))
     assert ending.said == []
     assert seen(caller.dsn, "SELECT what FROM data") == []
     assert seen(caller.dsn, "SELECT kind FROM rota.open_jobs WHERE state = 'leased'") == ["work"]

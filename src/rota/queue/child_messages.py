@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from rota.commands import OUTPUT_BYTES_MAX
-from rota.ids import JobId
+from rota.ids import Holder, JobId
 from rota.lease import Lease
 from rota.queue.child_calls import Answered, Asks
 from rota.queue.job import ClaimedJob, HandlerOutcome, NewJob, Scope
@@ -69,6 +69,8 @@ class Run(Struct, frozen=True, tag=True):
     deadline: float
     """When its lease is over, as `rota.io.clock` counts, which both sides share."""
     schema: str
+    holder: Holder | None
+    """Whose lease it is."""
 
     def job(self) -> ClaimedJob:
         """The job, as a worker has it."""
@@ -149,11 +151,11 @@ def frame(message: Message) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def run_message(job: ClaimedJob, target: Target, *, deadline: float, schema: str) -> Run:
+def run_message(job: ClaimedJob, target: Target, *, deadline: float, schema: str, holder: Holder | None) -> Run:
     """The order to run a job."""
     return Run(
         target, job.kind, job.id, job.lease.epoch, job.tenant, job.payload, job.priority, job.tries, job.max_tries,
-        job.run_after, job.created_at, job.dedupe_scope, job.progress, job.trace, deadline, schema,
+        job.run_after, job.created_at, job.dedupe_scope, job.progress, job.trace, deadline, schema, holder,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from rota.commands import Call as ExecCall
 from rota.commands import Commands, Completed
 from rota.errors import PayloadError, SettingsError
-from rota.ids import BatchId
+from rota.ids import BatchId, Holder
 from rota.io.commands import run_whole
 from rota.lease import Loss
 from rota.queue import dispatcher
@@ -82,6 +82,7 @@ class Seat:
         opens: gives whoever opens its sessions on runners.
         yield_asked: somebody more urgent waits.
         schema: where Rota's tables would be.
+        holder: nobody: there is no table with leases.
     """
 
     handler: Handler
@@ -92,6 +93,7 @@ class Seat:
     opens: Callable[[], Sessions]
     yield_asked: bool = False
     schema: str = "rota"
+    holder: Holder | None = None
     follow_ups: list[NewJob] = field(default_factory=list)
     progress: list[dict[str, Any]] = field(default_factory=list)
     logs: list[Logged] = field(default_factory=list)

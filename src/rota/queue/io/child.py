@@ -23,7 +23,7 @@ from msgspec import structs
 
 from rota.commands import Call, Commands, Completed
 from rota.errors import ExecRefused, LeaseLost, NotNow, PayloadError, SettingsError
-from rota.ids import BatchId
+from rota.ids import BatchId, Holder
 from rota.io import forks, log, tracing
 from rota.io.clock import lease_clock
 from rota.io.death_timer import DeathTimer
@@ -80,13 +80,14 @@ class Host:
         self._open: set[int] = set()
         self._told: dict[int, Answered] = {}
         self._calls = 0
-        self._forget("rota")
+        self._forget("rota", None)
 
-    def _forget(self, schema: str) -> None:
+    def _forget(self, schema: str, holder: Holder | None) -> None:
         self.told = False
         """The handler has seen that it should stop."""
         self.yield_asked = False
         self.schema = schema
+        self.holder = holder
         self.follow_ups: list[NewJob] = []
         self.written = False
         self.sure = False
@@ -94,7 +95,7 @@ class Host:
 
     def begin(self, order: Run) -> None:
         """Begins another job."""
-        self._forget(order.schema)
+        self._forget(order.schema, order.holder)
         self._log = JobLog(order.job().lease)
 
     def end(self) -> None:

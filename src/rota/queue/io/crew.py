@@ -97,7 +97,7 @@ class Crew:
         self._lost = lost
         self._metering = metering
         self._tracer = tracing.tracer()
-        self._surroundings = Surroundings(leases, lines, store.database.target.schema, commands, sessions)
+        self._surroundings = Surroundings(leases, lines, store.database.target.schema, store.holder, commands, sessions)
         self._store = store
         self._cancel_grace_s = cancel_grace_s
         self._running: dict[JobId, Running] = {}

@@ -107,7 +107,7 @@ class Ends(Adding):
             unless([finish.progress for finish in ends], None),
             now,
             unless([finish.how for finish in ends], None),
-            self._holder,
+            self.holder,
             conn=conn,
         )
 
@@ -128,7 +128,7 @@ class Ends(Adding):
                 "hold.sql",
                 [f.lease.job_id for f in finishes],
                 [f.lease.epoch for f in finishes],
-                self._holder,
+                self.holder,
                 conn=conn,
             )
         }
@@ -172,7 +172,7 @@ class Ends(Adding):
         if self.database.target.pooler != "none":
             written: dict[JobId, State] = {}
             for finish in finishes:
-                rows = await self._fetch("finish_one.sql", *one_end(finish, holder=self._holder, now=now), conn=conn)
+                rows = await self._fetch("finish_one.sql", *one_end(finish, holder=self.holder, now=now), conn=conn)
                 written |= await self._closing(rows, now=now)
             return written
         row = (
@@ -212,7 +212,7 @@ class Ends(Adding):
         ordered = sorted(leases)
         rows = await self._fetch(
             "unstart.sql", [lease.job_id for lease in ordered], [lease.epoch for lease in ordered], per_s,
-            self._holder,
+            self.holder,
         )  # fmt: skip
         return [JobId(row["id"]) for row in rows]
 
@@ -253,7 +253,7 @@ class Ends(Adding):
             now,
             unless([entry.how for entry in batch], None),
             TRIES_KEPT,
-            self._holder,
+            self.holder,
             # Within a transaction there is no second try: the whole of it is tried again.
             alone=len(batch) == 1 and conn is None,
             apart=batch[0].keyed,

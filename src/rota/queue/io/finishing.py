@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 from uuid import UUID
 
 from rota.errors import LeaseLost
-from rota.ids import BatchId
+from rota.ids import BatchId, Holder
 from rota.io.postgres import statement
 from rota.lease import Lease
 from rota.queue.io.callers import Row, fetch_on, fetch_on_sync
@@ -27,6 +27,11 @@ class Ending(Protocol):
     @property
     def schema(self) -> str:
         """Rota's schema in the handler's database."""
+        ...
+
+    @property
+    def holder(self) -> Holder | None:
+        """Whose lease it is; None: anybody's."""
         ...
 
     @property
@@ -98,7 +103,7 @@ class FinishWith:
         schema, finish = self._begin(), self._finish()
         if self._ending.takes(finish):
             return
-        end = one_end(finish, unless_cancelled=True)
+        end = one_end(finish, unless_cancelled=True, holder=self._ending.holder)
         rows = await fetch_on(self._conn, _sql("finish_one.sql", schema), end, schema=schema)
         batch_id = self._taken(rows)
         if self._ending.follow_ups:
@@ -116,7 +121,7 @@ class FinishWith:
         schema, finish = self._begin(), self._finish()
         if self._ending.takes(finish):
             return
-        end = one_end(finish, unless_cancelled=True)
+        end = one_end(finish, unless_cancelled=True, holder=self._ending.holder)
         rows = fetch_on_sync(self._conn, _sql("finish_one.sql", schema), end, schema=schema)
         batch_id = self._taken(rows)
         if self._ending.follow_ups:

@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from rota.commands import Call, Commands, Completed
 from rota.errors import LeaseLost, SettingsError
-from rota.ids import BatchId
+from rota.ids import BatchId, Holder
 from rota.io.clock import lease_clock
 from rota.io.commands import run_whole
 from rota.io.tracing import RunSpan
@@ -82,6 +82,7 @@ class Surroundings:
         leases: the worker's leases.
         lines: keeps what handlers log.
         schema: where Rota's tables live.
+        holder: whose leases they are.
         commands: gives whoever runs commands for handlers; None where nobody does.
         sessions: gives whoever opens sessions on runners for them; None where nobody does.
         pid: the worker's process.
@@ -90,6 +91,7 @@ class Surroundings:
     leases: GuardedBook
     lines: JobLines
     schema: str
+    holder: Holder | None
     commands: Callable[[], Commands] | None = None
     sessions: Callable[[], Sessions] | None = None
     pid: int = field(default_factory=os.getpid)
@@ -159,6 +161,11 @@ class Running:
     def schema(self) -> str:
         """Where Rota's tables live."""
         return self._worker.schema
+
+    @property
+    def holder(self) -> Holder | None:
+        """Whose lease it is."""
+        return self._worker.holder
 
     @property
     def ordered_to_stop(self) -> bool:
@@ -362,7 +369,7 @@ async def run_in_child(running: Running, children: Children) -> Ended:
             raise ChildDied("The job had to stop while its child process was started")
         target = target_of(running.handler.function)
         job = running.job if running.span is None else structs.replace(running.job, trace=running.span.traceparent)
-        order = run_message(job, target, deadline=running.held.deadline, schema=running.schema)
+        order = run_message(job, target, deadline=running.held.deadline, schema=running.schema, holder=running.holder)
         child.say(order)
         telling = asyncio.create_task(_tell_deadlines(running.held, child))
         while True:

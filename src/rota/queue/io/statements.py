@@ -17,7 +17,7 @@ class Statements:
 
     def __init__(self, database: Database, *, holder: Holder | None = None) -> None:
         self.database = database
-        self._holder = holder
+        self.holder = holder
         self._schema = database.target.schema
 
     def _sql(self, name: str) -> str:

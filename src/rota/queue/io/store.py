@@ -103,7 +103,7 @@ class Store(Ends):
             [renewal.lease_s for renewal in ordered],
             [None if renewal.progress is None else encode(renewal.progress) for renewal in ordered],
             now,
-            self._holder,
+            self.holder,
         )
         return {JobId(row["id"]): row["cancel_asked"] for row in rows}
 
