@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rota.runners.messages import Assign, OpCode, OpError, Part
+from rota.runners.codes import OpCode
+from rota.runners.messages import Assign, OpError, Part
 from rota.runners.ops import FfmpegResult, Moved, Nothing, ReadResult, StatResult
 
 

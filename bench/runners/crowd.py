@@ -19,9 +19,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bench.runners.wire import Wire
 from rota.runners.clocks import stamp
+from rota.runners.codes import CloseCode
 from rota.runners.dial import redial_wait_s
+from rota.runners.frames import SUBPROTOCOL
 from rota.runners.handshake import encoded, signed_text
-from rota.runners.messages import HEARTBEAT_S, SUBPROTOCOL, CloseCode
+from rota.runners.messages import HEARTBEAT_S
 
 WHEEL: Final = 100
 """Parts into which the time between two heartbeats is cut; each runner beats in one of them."""

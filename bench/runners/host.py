@@ -24,8 +24,8 @@ from bench.runners.crowd import Crowd, Facts, Told
 from rota.io.open_files import raise_limit
 from rota.io.postgres import Target
 from rota.io.serving import Place, Serving
+from rota.runners.frames import SUBPROTOCOL
 from rota.runners.io.replica import Replica
-from rota.runners.messages import SUBPROTOCOL
 from rota.settings import Settings
 
 LAG_EVERY_S: Final = 0.01

@@ -4,16 +4,10 @@ The mask of its frames is zero, which leaves the text as it is. It checks nothin
 """
 
 import asyncio
-import base64
-import os
-import struct
 from collections.abc import Callable
-from typing import Final, cast
+from typing import cast
 
-TEXT: Final = 1
-CLOSE: Final = 8
-LONG: Final = 126
-VERY_LONG: Final = 127
+from bench.websocket import CLOSE, TEXT, frame, request, whole
 
 
 class Wire(asyncio.Protocol):
@@ -38,11 +32,7 @@ class Wire(asyncio.Protocol):
         heard: Callable[[bytes], None],
         lost: Callable[[int], None],
     ) -> None:
-        key = base64.b64encode(os.urandom(16)).decode()
-        self._request: bytes = (
-            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: {subprotocol}\r\n\r\n"
-        ).encode()
+        self._request = request(host, path, subprotocol=subprotocol)
         self._buffer = b""
         self._upgraded = False
         self._code = 0
@@ -59,8 +49,8 @@ class Wire(asyncio.Protocol):
         """Hands on each whole text."""
         rest = self._buffer + data
         if not self._upgraded:
-            head, found, rest = rest.partition(b"\r\n\r\n")
-            if not found:
+            head, ended, rest = rest.partition(b"\r\n\r\n")
+            if not ended:
                 self._buffer = head
                 return
             status = int(head.split(b" ", 2)[1])
@@ -70,8 +60,8 @@ class Wire(asyncio.Protocol):
                 return
             self._upgraded = True
             self.opened()
-        while (frame := _whole(rest)) is not None:
-            opcode, text, rest = frame
+        while (found := whole(rest)) is not None:
+            opcode, text, rest = found
             if opcode == TEXT:
                 self.heard(text)
             elif opcode == CLOSE:
@@ -87,31 +77,10 @@ class Wire(asyncio.Protocol):
 
     def send(self, text: bytes) -> None:
         """Sends a text; nothing where there is no connection any more."""
-        if self.transport is None:
-            return
-        size = len(text)
-        if size < LONG:
-            head = struct.pack("!BB4x", 0x81, 0x80 | size)
-        elif size < 65_536:
-            head = struct.pack("!BBH4x", 0x81, 0x80 | LONG, size)
-        else:
-            head = struct.pack("!BBQ4x", 0x81, 0x80 | VERY_LONG, size)
-        self.transport.write(head + text)
+        if self.transport is not None:
+            self.transport.write(frame(text))
 
     def cut(self) -> None:
         """Ends it as a cut line does, without a goodbye."""
         if self.transport is not None:
             self.transport.abort()
-
-
-def _whole(data: bytes) -> tuple[int, bytes, bytes] | None:
-    if len(data) < 2:
-        return None
-    size, at = data[1], 2
-    if size == LONG:
-        size, at = int.from_bytes(data[2:4]), 4
-    elif size == VERY_LONG:
-        size, at = int.from_bytes(data[2:10]), 10
-    if len(data) < at + size:
-        return None
-    return data[0] & 0x0F, data[at : at + size], data[at + size :]

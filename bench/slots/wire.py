@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from websockets.client import ClientProtocol
-from websockets.frames import Frame, Opcode
-from websockets.uri import parse_uri
+from bench.report import NotMeasured
+from bench.websocket import TEXT, frame, request, whole
 
 READ_BYTES: Final = 64 * 1024
 PATIENCE_S: Final = 60.0
@@ -16,28 +15,42 @@ PATIENCE_S: Final = 60.0
 class Wire:
     """One websocket; blocks while it waits."""
 
-    def __init__(self, wire: socket.socket, protocol: ClientProtocol) -> None:
+    def __init__(self, wire: socket.socket) -> None:
         self._wire = wire
-        self._protocol = protocol
+        self._said: list[bytes] = []
+        self._rest = b""
 
-    def say(self, frame: bytes) -> None:
-        """Takes a frame; it goes out before the next read."""
-        self._protocol.send_text(frame)
+    def say(self, text: bytes) -> None:
+        """Takes a text; it goes out before the next read."""
+        self._said.append(frame(text))
 
     def hear(self) -> list[bytes]:
         """Sends what was said, and waits for whatever comes."""
-        self._flush()
-        self._protocol.receive_data(self._wire.recv(READ_BYTES))
-        return [
-            bytes(event.data)
-            for event in self._protocol.events_received()
-            if isinstance(event, Frame) and event.opcode is Opcode.TEXT
-        ]
+        if self._said:
+            self._wire.sendall(b"".join(self._said))
+            self._said.clear()
+        self._rest += self._receive()
+        heard = []
+        while (found := whole(self._rest)) is not None:
+            opcode, text, self._rest = found
+            if opcode == TEXT:
+                heard.append(text)
+        return heard
 
-    def _flush(self) -> None:
-        data = b"".join(self._protocol.data_to_send())
-        if data:
-            self._wire.sendall(data)
+    def open(self, host: str) -> None:
+        """Asks for the websocket, and waits until it is one."""
+        self._wire.sendall(request(host, "/broker"))
+        head, found = b"", b""
+        while not found:
+            head, found, self._rest = (head + self._receive()).partition(b"\r\n\r\n")
+        if head.split(b" ", 2)[1] != b"101":
+            raise NotMeasured(f"the exec server answered {head[:80]!r}")
+
+    def _receive(self) -> bytes:
+        data = self._wire.recv(READ_BYTES)
+        if not data:
+            raise NotMeasured("the exec server has closed the connection")
+        return data
 
 
 @contextmanager
@@ -45,8 +58,6 @@ def open_wire(host: str, port: int) -> Iterator[Wire]:
     """A connection to an exec server."""
     with socket.create_connection((host, port), PATIENCE_S) as plain:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        protocol = ClientProtocol(parse_uri(f"ws://{host}:{port}/broker"), max_size=None)
-        protocol.send_request(protocol.connect())
-        made = Wire(plain, protocol)
-        made.hear()
+        made = Wire(plain)
+        made.open(f"{host}:{port}")
         yield made

@@ -162,11 +162,12 @@ async def curl(bystanders: Bystanders, count: int, folder: Path) -> list[Sample]
     """The same number of bytes from a file by nginx, through nginx as a proxy, to curl."""
     with _nginx(folder, count) as port:
         line = ["curl", "-sf", "-o", os.devnull, f"http://{HOST}:{port}/file"]
-        since, begun = bystanders.reading(), time.perf_counter()
-        process = await asyncio.create_subprocess_exec(*line)
-        if await process.wait():
-            raise NotMeasured("curl did not get its file")
-        rate = count / (time.perf_counter() - begun)
+        for _ in range(2):  # the first has the system make the file's pages
+            since, begun = bystanders.reading(), time.perf_counter()
+            process = await asyncio.create_subprocess_exec(*line)
+            if await process.wait():
+                raise NotMeasured("curl did not get its file")
+            rate = count / (time.perf_counter() - begun)
     return [Sample("pipes.curl", rate / 2**20, bystanders.share(since))]
 
 

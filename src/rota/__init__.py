@@ -44,19 +44,12 @@ from rota.ids import BatchId, JobId
 from rota.queue.io.context import Context
 from rota.queue.io.worker import Worker
 from rota.queue.job import (
-    Again,
     BatchCounts,
     BatchStatus,
-    Cancelled,
     Enqueued,
     EnqueuedBatch,
-    Fail,
-    GiveBack,
     NewJob,
-    Retry,
-    Snooze,
     State,
-    Yield,
     debounce_key,
     forever_key,
     merge_key,
@@ -66,6 +59,7 @@ from rota.queue.job import (
     throttle_key,
 )
 from rota.queue.limits import Rate
+from rota.queue.outcomes import Again, Cancelled, Fail, GiveBack, Retry, Snooze, Yield
 from rota.queue.pause import Pause
 from rota.queue.periodic import PassRun
 from rota.queue.retry import Exponential, Fixed

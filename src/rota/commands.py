@@ -21,7 +21,7 @@ Value = str | int | float | bool
 Args = Mapping[str, Value] | Sequence[Value]
 """The arguments of a service's template, by name or as a list."""
 Stdin = bytes | Path | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
-"""What a command reads: bytes, a file by its path, an open binary file, or chunks."""
+"""What a command reads: bytes, a file by its path, an open binary file, or chunks; an asyncio.StreamReader, too."""
 
 
 class Receipt(Protocol):

@@ -1,11 +1,14 @@
 """Names for the values that travel through every layer, so that one cannot be taken for another."""
 
 import os
-from typing import NewType
+from typing import Final, NewType
 from uuid import UUID
 
 JobId = NewType("JobId", UUID)
 """The id of a job: a uuid v7, so ids sort by the time at which jobs were added."""
+
+SHORT_ID: Final = 18
+"""Characters of an id that a person reads: the time to the microsecond, so they seldom name two jobs."""
 
 BatchId = NewType("BatchId", UUID)
 """The id of a batch: jobs that were added together, with one follow-up when all have ended."""

@@ -10,7 +10,7 @@ last write it is not renewed, and the job is stopped one heartbeat before its le
 Spec: job queue, "Leases, heartbeats and the stall kill".
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -190,6 +190,12 @@ class LeaseBook:
         """Whether its holder may still act under this lease."""
         held = self._held.get(lease.job_id)
         return held is not None and held.lease == lease and now < held.deadline
+
+    def held_of(self, leases: Sequence[Lease], *, now: float) -> set[Lease]:
+        """Which of these leases are held now."""
+        if self._held.keys().isdisjoint([lease.job_id for lease in leases]):
+            return set()
+        return {lease for lease in leases if self.holds(lease, now=now)}
 
     def due(self, *, now: float) -> list[Renewal]:
         """Takes the renewals to send now, in the order of their ids; answer each batch with `renewed` or `unanswered`.

@@ -37,6 +37,21 @@ async def test_one_that_was_claimed_stands_behind_the_more_urgent_alone(queue: Q
     assert await unclaimed(queue, old) == 2, "what was claimed is counted elsewhere"
 
 
+async def test_before_a_call_of_no_job_are_the_more_urgent(queue: Queue) -> None:
+    for priority in (2, 3, 4, 5):
+        await queue.add("film", priority=priority)
+    await queue.add("clip", priority=4)
+    await queue.add("other", priority=9)
+    await queue.add("film", priority=9, run_after=queue.at(60))
+    claimed = await queue.add("clip", priority=8)
+    await queue.take(claimed, kind="clip")
+    told = [
+        await queue.call("unclaimed_above", priority, kinds=kinds, now=queue.now)
+        for priority, kinds in ((3, ["film", "clip"]), (3, ["film"]), (9, ["film"]), (-1, []))
+    ]
+    assert told == [3, 2, 0, 0]
+
+
 async def test_nobody_stands_before_what_is_not_there(queue: Queue) -> None:
     await queue.add("film", priority=9)
     assert await unclaimed(queue, NOBODY) == 0

@@ -474,6 +474,17 @@ async def test_it_leaves_no_connection_behind(migrated_dsn: str, conn: asyncpg.C
             await asyncio.sleep(0.02)
 
 
+async def test_a_start_that_fails_leaves_no_connection(dsn: str) -> None:
+    conn = await asyncpg.connect(dsn)
+    with pytest.raises(rota.SchemaError):
+        async with rota.App(dsn=dsn):
+            raise AssertionError("it started")
+    async with asyncio.timeout(10):
+        while await conn.fetchval("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") > 1:
+            await asyncio.sleep(0.02)
+    await conn.close()
+
+
 async def test_a_missing_schema_is_refused_at_the_start_and_at_use(dsn: str) -> None:
     app = rota.App(dsn=dsn)
     with pytest.raises(

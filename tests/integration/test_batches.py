@@ -13,7 +13,7 @@ from msgspec import Struct
 import rota
 from rota.ids import Holder
 from rota.io.postgres import Database, Target, statement
-from rota.queue.io import worker as worker_module
+from rota.queue.io import look_loop
 from rota.queue.io.rows import one_end
 from rota.queue.io.store import Store
 from rota.queue.job import Ask, ClaimedJob, Finish, Outcome, State
@@ -152,7 +152,7 @@ async def test_two_last_jobs_that_end_together_add_exactly_one_follow_up(bench: 
 async def test_a_batch_whose_last_worker_died_is_closed_by_another(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "BATCHES_EVERY_S", 0.05)
+    monkeypatch.setattr(look_loop, "BATCHES_EVERY_S", 0.05)
     await bench.app.enqueue_batch([bench.app.new("work")], then=("report", {"of": "a"}))
     (job,) = await claimed(bench.store, 1)
     # Its end is committed, and the process dies before it looks.

@@ -8,18 +8,21 @@ import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rota.commands import KindShare, Standing
+from rota.cli.unclaimed import ASK_EVERY_S, Above
+from rota.commands import Call, KindShare, Standing
 from rota.ids import Holder
 from rota.io.postgres import Database, Target
 from rota.queue.io.store import Store
 from rota.queue.job import NewJob
 from rota.queue.server import Server
 from rota.queue.standing import ServerFacts
+from rota.settings import Settings
 from rota.slots.messages import Receipt
 from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang, say
 from tests.integration.programs import ROTA, clean_environment
@@ -49,6 +52,18 @@ def environment(server: StandIn | None) -> dict[str, str]:
     if server is not None:
         more["ROTA_EXEC_ADDRESSES"] = f"127.0.0.1:{server.port}"
     return clean_environment(more)
+
+
+@asynccontextmanager
+async def served(dsn: str, **services: str) -> AsyncIterator[Store]:
+    """A database in which a worker says that each kind needs a service."""
+    database = Database(Target(dsn), size=1)
+    shares = {kind: KindShare((service,), (service,), 3) for kind, service in services.items()}
+    worker = Server(Holder("web:1:aa"), "web", 1, "1", "all", "d", kinds=dict.fromkeys(services, 9), passes={})
+    store = Store(database)
+    await store.serve(worker, running={}, facts=ServerFacts(exec=Standing(1, shares)))
+    yield store
+    await database.stop()
 
 
 async def start(server: StandIn | None, *words: str, stdin: int | None = subprocess.DEVNULL) -> Process:
@@ -159,13 +174,56 @@ async def test_a_terminal_shows_the_place_in_line(server: StandIn) -> None:
     os.close(theirs)
     shown = ""
     async with asyncio.timeout(WAIT_S):
-        while "number 1 in line; perhaps 1.0 s to 2.0 s" not in shown:
+        while "number 1 in line; its turn comes in 1 to 2 s" not in shown:
             shown += (await asyncio.to_thread(os.read, ours, 4096)).decode()
         server.offering = True
         await server.deal()
         out, _ = await process.communicate()
     os.close(ours)
     assert (process.returncode, out) == (0, b"x")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+async def test_a_terminal_counts_the_more_urgent_jobs_of_the_database(server: StandIn, migrated_dsn: str) -> None:
+    import pty
+
+    async with served(migrated_dsn, voice="say", page="ocr") as store:
+        await store.enqueue_many(
+            [NewJob("voice", priority=2), NewJob("voice", priority=1), NewJob("voice"), NewJob("page", priority=2)]
+        )
+    server.offering = False
+    for dsn, told in (
+        (migrated_dsn, "number 3 in line (2 unclaimed jobs before it)"),
+        ("postgresql://127.0.0.1:9/none", "number 1 in line; its turn"),
+    ):
+        ours, theirs = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            *ROTA, "exec", "say", "x", env={**environment(server), "ROTA_DSN": dsn}, stdin=subprocess.DEVNULL,
+            stdout=PIPE, stderr=theirs,
+        )  # fmt: skip
+        os.close(theirs)
+        shown = ""
+        async with asyncio.timeout(WAIT_S):
+            while told not in shown:
+                shown += (await asyncio.to_thread(os.read, ours, 4096)).decode()
+            process.send_signal(signal.SIGINT)
+            await process.communicate()
+        os.close(ours)
+        assert process.returncode == 130
+
+
+async def test_the_more_urgent_jobs_are_counted_now_and_then(migrated_dsn: str) -> None:
+    """A terminal looks every second, and each question takes a connection."""
+    now = 100.0
+    above = Above(Settings(dsn=migrated_dsn), clock=lambda: now)
+    call = Call("say", ())
+    async with served(migrated_dsn, voice="say") as store:
+        assert await above.count(call) == 0
+        await store.enqueue_many([NewJob("voice", priority=1)])
+        now += ASK_EVERY_S - 0.1
+        assert await above.count(call) == 0
+        now += 0.1
+        assert await above.count(call) == 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
@@ -195,14 +253,8 @@ async def test_a_terminal_shows_what_a_call_waits_for_that_stands_in_no_line(ser
 async def test_slots_tell_of_jobs_that_no_worker_has_claimed_where_there_is_a_database(
     server: StandIn, migrated_dsn: str
 ) -> None:
-    database = Database(Target(migrated_dsn), size=1)
-    await database.start()
-    store = Store(database)
-    services = {"film": KindShare(("cat",), ("cat",), 3), "page": KindShare(("ocr",), ("ocr",), 3)}
-    worker = Server(Holder("web:1:aa"), "web", 1, "1", "all", "d", kinds={"film": 9, "page": 9}, passes={})
-    await store.serve(worker, running={}, facts=ServerFacts(exec=Standing(1, services)))
-    await store.enqueue_many([NewJob("film"), NewJob("film"), NewJob("page"), NewJob("film", delay_s=60.0)])
-    await database.stop()
+    async with served(migrated_dsn, film="cat", page="ocr") as store:
+        await store.enqueue_many([NewJob("film"), NewJob("film"), NewJob("page"), NewJob("film", delay_s=60.0)])
     async with real_exec_server() as real:
         words = [*ROTA, "slots", "--exec-addresses", f"127.0.0.1:{real.port}"]
         for dsn, told in ((migrated_dsn, 2), ("postgresql://127.0.0.1:9/none", None)):

@@ -564,7 +564,7 @@ async def test_a_cancel_that_nobody_answers_ends_the_job_by_itself(
     """S30: its worker no longer talks to anyone, another one sweeps. It may start again when its lease is over."""
     store = bench.store
     job = await bench.app.enqueue("work")
-    monkeypatch.setattr("rota.queue.io.worker.CANCEL_MARGIN_S", 0.2)
+    monkeypatch.setattr("rota.queue.io.look_loop.CANCEL_MARGIN_S", 0.2)
     (claimed,) = await store.claim([Ask("work", 1, 300.0, 3)], holder=Holder("silent:1:aa"))
     until_then = (await bench.row(job.id)).lease_until
     await bench.app.cancel(job.id)

@@ -1,13 +1,16 @@
 """The gateway over real sockets and a real database: a runner and an engine, each written from the protocol alone."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 
+from rota.errors import SettingsError
 from rota.runners import gateway_ops
 from rota.runners.io import internal_api
 from rota.runners.io.replica import Pace, Replica
@@ -390,3 +393,17 @@ async def test_a_pool_worker_takes_jobs_of_any_organisation_and_no_desktops(repl
     async with dialled(replica) as wrong:
         await wrong.hello(auth | {"credential": "rpool_wrong"})
         assert (await wrong.closed())[0] == 4401
+
+
+async def test_a_gateway_that_cannot_listen_leaves_no_connection(migrated_dsn: str) -> None:
+    conn = await asyncpg.connect(migrated_dsn)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(SettingsError, match="another program has this port"),
+    ):
+        async with gateway(migrated_dsn, gateway_port=taken.getsockname()[1]):
+            raise AssertionError("it listens")
+    async with asyncio.timeout(10):
+        while await conn.fetchval("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") > 1:
+            await asyncio.sleep(0.02)
+    await conn.close()

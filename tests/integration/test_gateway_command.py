@@ -78,12 +78,12 @@ def test_an_operator_looks_after_devices(migrated_dsn: str) -> None:
     rota(migrated_dsn, ["runner", "rename", device, "studio"])
     assert "disabled acme" in rota(migrated_dsn, ["runner", "disable", "acme", "--reason", "unpaid"])
     assert "disabled" in rota(migrated_dsn, ["runner", "list"])
-    assert json.loads(rota(migrated_dsn, ["runner", "list", "--json"]))[0]["orgDisabled"]
+    assert json.loads(rota(migrated_dsn, ["runner", "list", "--json"]))[0]["org_disabled"]
     assert rota(migrated_dsn, ["runner", "enable", "acme"]) == "enabled acme\n"
     assert "was not disabled" in rota(migrated_dsn, ["runner", "enable", "acme"])
     rota(migrated_dsn, ["runner", "revoke", device])
     (listed,) = json.loads(rota(migrated_dsn, ["runner", "list", "--json"]))
-    assert (listed["deviceId"], listed["name"], listed["revokedAt"] is None) == (device, "studio", False)
+    assert (listed["device_id"], listed["name"], listed["revoked_at"] is None) == (device, "studio", False)
     assert "studio" in rota(migrated_dsn, ["runner", "list", "--org", "acme"])
     assert rota(migrated_dsn, ["runner", "credential"]).startswith("rpool_")
     audit = json.loads(rota(migrated_dsn, ["runner", "audit", "--org", "acme", "--json"]))
@@ -105,15 +105,15 @@ def test_what_an_operator_does_is_told_as_json_too(migrated_dsn: str) -> None:
 
     made = told("code", "--org", "acme", "--name", "Ada", "--minutes", "2")
     code = made.pop("code")
-    assert made == {"orgId": "acme", "name": "Ada", "validS": 120.0}
+    assert made == {"org_id": "acme", "name": "Ada", "valid_s": 120.0}
     device = asyncio.run(_pair(migrated_dsn, code))
-    assert told("rename", device, "studio") == {"deviceId": device, "name": "studio"}
-    assert told("disable", "acme") == {"orgId": "acme", "disabled": True}
-    assert told("enable", "acme") == {"orgId": "acme", "disabled": False, "wasDisabled": True}
-    assert not told("enable", "acme")["wasDisabled"]
-    assert told("revoke", device) == {"deviceId": device, "revoked": True}
+    assert told("rename", device, "studio") == {"device_id": device, "name": "studio"}
+    assert told("disable", "acme") == {"org_id": "acme", "disabled": True}
+    assert told("enable", "acme") == {"org_id": "acme", "disabled": False, "was_disabled": True}
+    assert not told("enable", "acme")["was_disabled"]
+    assert told("revoke", device) == {"device_id": device, "revoked": True}
     made = told("credential", "--overlap-minutes", "1")
-    assert made["credential"].startswith("rpool_") and made["overlapS"] == 60
+    assert made["credential"].startswith("rpool_") and made["overlap_s"] == 60
 
 
 def test_a_name_is_kept_whole_or_refused(migrated_dsn: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 import rota
 from rota.ids import Holder
 from rota.io.postgres import Database, Target
-from rota.queue.io import worker as worker_module
+from rota.queue.io import claim_loop
 from rota.queue.io.claims import Claims
 from rota.queue.io.store import Store
 from rota.queue.job import Ask, ClaimedJob, Finish, NewJob, Outcome, Release, State
@@ -253,9 +253,9 @@ async def test_a_job_whose_claim_was_answered_late_is_given_back_unbegun(
     async def send(ctx: rota.Context) -> None:
         ran.append(ctx.job.tries)
 
-    clock = worker_module.lease_clock
+    clock = claim_loop.lease_clock
     late_s = 40.0
-    monkeypatch.setattr(worker_module, "lease_clock", lambda: clock() - late_s)
+    monkeypatch.setattr(claim_loop, "lease_clock", lambda: clock() - late_s)
     added = await bench.app.enqueue(send)
     async with working(bench.app):
         await bench.reaches(added.id, lambda row: row.lease_epoch >= 2)

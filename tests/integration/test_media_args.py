@@ -16,8 +16,9 @@ import pytest
 
 from rota.objects.io.folder import FolderStore
 from rota.runners import ops
+from rota.runners.codes import OpCode
 from rota.runners.io.media import MediaLimits
-from rota.runners.messages import OpCode, OpError
+from rota.runners.messages import OpError
 from tests.integration.object_stands import folder_store, raw_server
 from tests.integration.test_media_stores import LIMIT_S, MIB, Stand, stand_of
 

@@ -16,12 +16,13 @@ import pytest
 
 from rota.io.ffmpeg import Tools
 from rota.runners import ops
+from rota.runners.codes import OpCode
 from rota.runners.io.media import MediaLimits, MediaSession
 from rota.runners.io.tool_run import ToolRunner
 from rota.runners.io.transfers import Transfers
 from rota.runners.io.walls import find_walls
 from rota.runners.isolation import Isolation
-from rota.runners.messages import OpCode, OpError, Part
+from rota.runners.messages import OpError, Part
 from tests.integration.object_stands import raw_server, small_disk
 from tests.runners.sessions import Found, found_tools
 

@@ -23,11 +23,12 @@ from rota.io.ffmpeg import Tools
 from rota.objects.io.s3 import S3ObjectStore
 from rota.objects.store import ObjectStore
 from rota.runners import ops
+from rota.runners.codes import OpCode
 from rota.runners.io.media import MediaLimits, MediaSession
 from rota.runners.io.tool_run import ToolRunner
 from rota.runners.io.transfers import Transfers, TransferSettings
 from rota.runners.isolation import Isolation
-from rota.runners.messages import OpCode, OpError, Part
+from rota.runners.messages import OpError, Part
 from tests.integration.certificates import make_authority
 from tests.integration.object_stands import folder_store, raw_server
 

@@ -181,7 +181,8 @@ def test_what_a_worker_has_to_do_with_exec_servers(folder: Path, migrated_dsn: s
             assert server.status() == 0
             until(lambda: series(port, "connections", shown) == 0, "the connection is gone")
             with running([*serve, address.rpartition(":")[2]], folder=folder, name="next"):
-                until(lambda: series(port, "reconnects_total", shown) == 1, "it is connected again")
-                assert series(port, "connections", shown) == 1
+                until(lambda: series(port, "connections", shown) == 1, "it is connected again")
+                # Once more, if it came back to the one that was ending.
+                assert series(port, "reconnects_total", shown) in (1, 2)
             program.signal(signal.SIGTERM)
             assert program.status() == 0

@@ -87,7 +87,12 @@ async def test_pairing_keeps_a_key_and_says_what_is_next(folder: Path) -> None:
         anew = await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMP", "--again", "--json")
         assert (anew.exit_code, len(gateway.devices)) == (0, 2)
         told = json.loads(anew.stdout)
-        assert (told["deviceId"], told["orgId"], told["name"], told["file"]) == ("device-2", "org-2", "mac-7", str(key))
+        assert (told["device_id"], told["org_id"], told["name"], told["file"]) == (
+            "device-2",
+            "org-2",
+            "mac-7",
+            str(key),
+        )
         used = error_of(await rota(folder, gateway, "runner", "pair", "ABCD-EFGH-JKMP", "--again"))
         assert "Ask for a new one" in used
         assert "ABCD-EFGH" not in used

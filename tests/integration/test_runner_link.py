@@ -14,11 +14,12 @@ from aiohttp import web
 from rota.errors import RunnerError
 from rota.runners.agent_events import Connected, DialFailed, Dropped, Heard, Received
 from rota.runners.dial import Gateway, parse_gateway
+from rota.runners.frames import READ_BYTES_MAX
 from rota.runners.io import gateway_link
 from rota.runners.io.gateway_link import GatewayLink, LinkEvent
 from rota.runners.io.pairing import pair
 from rota.runners.io.trust import trusted
-from rota.runners.messages import READ_BYTES_MAX, GatewayHeartbeat
+from rota.runners.messages import GatewayHeartbeat
 from tests.integration.certificates import make_authority
 from tests.integration.stand_in_gateway import WAIT_S, StandIn, stand_in
 

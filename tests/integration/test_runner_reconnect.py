@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from rota.runners.agent_events import DialFailed, Dropped, Hang
+from rota.runners.codes import CloseCode
 from rota.runners.io import agent_client
-from rota.runners.messages import CloseCode
 from tests.integration.stand_in_gateway import WAIT_S
 from tests.integration.test_runner_agent import Started, running, welcomed
 

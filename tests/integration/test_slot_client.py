@@ -74,7 +74,7 @@ async def test_a_command_writes_what_nobody_wants(old: bool) -> None:
         assert (done.output, done.receipt.bytes_out) == (b"", 100_000)
 
 
-@pytest.mark.parametrize("kind", ["bytes", "path", "file", "chunks", "async chunks", "empty"])
+@pytest.mark.parametrize("kind", ["bytes", "path", "file", "chunks", "async chunks", "stream", "empty"])
 async def test_stdin_may_be_anything_that_has_bytes(kind: str, tmp_path: Path) -> None:
     data = bytes(range(256)) * 4000
 
@@ -84,12 +84,17 @@ async def test_stdin_may_be_anything_that_has_bytes(kind: str, tmp_path: Path) -
 
     path = tmp_path / "in"
     path.write_bytes(data)
+    # One line longer than it would read as a line.
+    stream = asyncio.StreamReader(limit=1000)
+    stream.feed_data(data.replace(b"\n", b"\r"))
+    stream.feed_eof()
     stdin: Any = {
         "bytes": data, "path": path, "file": io.BytesIO(data), "chunks": [data[:7], data[7:]], "empty": b"",
-        "async chunks": pieces(),
+        "async chunks": pieces(), "stream": stream,
     }[kind]  # fmt: skip
+    told = {"empty": b"", "stream": data.replace(b"\n", b"\r")}.get(kind, data)
     async with StandIn(COMMANDS) as server, client_of(server) as client:
-        assert await run(client, "cat", stdin=stdin) == (b"" if kind == "empty" else data)
+        assert await run(client, "cat", stdin=stdin) == told
 
 
 async def test_a_call_that_cannot_be_said_touches_no_other() -> None:
@@ -236,6 +241,30 @@ async def test_the_place_in_line_is_the_least_that_is_told() -> None:
             assert [place and place.ahead for place in places] == [0, 1]
             for call in (first, second, third):
                 call.cancel()
+
+
+async def test_who_does_not_wait_for_a_place_any_more_leaves_it_to_others() -> None:
+    async with StandIn(COMMANDS, slots=1) as server, client_of(server) as client, client.exec(Call("hang")) as first:
+        await first.started()
+        async with client.exec(Call("hang")) as second:
+            await server.until(lambda: server.wants)
+            one, other = (asyncio.create_task(second.position()) for _ in range(2))
+            await asyncio.sleep(0)
+            one.cancel()
+            place = await other
+            assert place is not None and place.ahead == 0
+            second.cancel()
+        first.cancel()
+
+
+async def test_a_call_that_was_left_by_an_error_may_be_cancelled_once_more() -> None:
+    async with StandIn(COMMANDS) as server, client_of(server) as client:
+        with pytest.raises(ValueError, match="of the caller"):
+            async with client.exec(Call("hang")) as run:
+                await run.started()
+                raise ValueError("of the caller")
+        run.cancel()
+        assert not run.cancelled
 
 
 async def test_no_slot_within_the_limit_is_an_error_that_sends_the_job_back() -> None:

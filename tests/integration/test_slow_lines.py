@@ -15,6 +15,7 @@ import pytest
 from rota.runners import gateway_events as events
 from rota.runners import messages
 from rota.runners.agent import Phase
+from rota.runners.frames import PAYLOAD_BYTES_MAX
 from rota.runners.io import gateway_link, gateway_server
 from rota.runners.io.replica import Replica
 from tests.integration.gateways import STILL, WAIT_S, Engine, connected, gateway, pair
@@ -66,7 +67,7 @@ async def test_s47_a_large_message_on_a_slow_line_is_life(replica: Replica, cloc
             asked = asyncio.create_task(engine.op(session, "read", {"path": "a", "maxBytes": 4_000_000}))
             request = await runner.hear("op.request")
             (link,) = replica.exchange.gateway.registry.links.values()
-            content = "x" * (messages.PAYLOAD_BYTES_MAX - 2000)
+            content = "x" * (PAYLOAD_BYTES_MAX - 2000)
             slow.allow(0)
             sending = asyncio.create_task(
                 runner.of_job(

@@ -843,6 +843,27 @@ async def test_a_cancelled_run_gives_its_jobs_back(bench: Bench) -> None:
     assert (row.state, row.tries) == (State.QUEUED, 0)
 
 
+async def test_a_run_that_is_cancelled_while_it_starts_leaves_no_connection(bench: Bench) -> None:
+    @bench.app.job
+    async def kind() -> None:
+        pass
+
+    connections = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    before = await bench.value(connections)
+    for turns in range(60):
+        task = asyncio.create_task(bench.app.worker().run())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def as_before() -> bool:
+        return bool(await bench.value(connections) <= before)
+
+    await until(as_before, what="all connections are closed", within_s=SOON_S)
+
+
 async def test_two_workers_share_the_work(bench: Bench) -> None:
     @bench.app.job(limit=5)
     async def kind(ctx: rota.Context) -> None:

@@ -21,11 +21,11 @@ from rota.runners import gateway_events as at_gateway
 from rota.runners import handshake, messages
 from rota.runners.agent import Agent, Phase
 from rota.runners.agent_events import Answer
+from rota.runners.frames import Frame, encode, from_gateway, from_runner
 from rota.runners.gateway import Gateway
 from rota.runners.gateway_admission import Rules
 from rota.runners.gateway_events import Lease
 from rota.runners.matching import Target
-from rota.runners.messages import Frame
 from rota.runners.token import TokenKeys
 from tests.simulation.runner_store import ENDED, Row, RunnerStore, capabilities_of, identity_of, needs_of
 
@@ -118,7 +118,7 @@ class RunnerEnd:
     def _send(self, number: int, frame: Frame) -> None:
         wire = self.wire
         if wire is not None and wire.number == number and wire.up_here:
-            wire.to_gateway.append(messages.encode(frame))
+            wire.to_gateway.append(encode(frame))
 
 
 class GatewayEnd:
@@ -141,7 +141,7 @@ class GatewayEnd:
             case at_gateway.Send(connection, frame):
                 wire = self.wires.get(connection)
                 if wire is not None:
-                    wire.to_runner.append(messages.encode(frame))
+                    wire.to_runner.append(encode(frame))
             case at_gateway.Close(connection, code):
                 wire = self.wires.pop(connection, None)
                 if wire is not None:
@@ -377,7 +377,7 @@ class World(RuleBasedStateMachine):
             if said is None:
                 self._break(wire, here=False, there=True)
             elif wire.up_there:
-                frame = messages.from_runner(said)
+                frame = from_runner(said)
                 assert frame is not None
                 wire.gateway.tell(at_gateway.Received(wire.there, frame))
             return True
@@ -386,7 +386,7 @@ class World(RuleBasedStateMachine):
             if isinstance(told, int):
                 self._ends_here(wire, told)
             elif wire.up_here:
-                answer = messages.from_gateway(told)
+                answer = from_gateway(told)
                 assert answer is not None
                 wire.runner.tell(at_agent.Received(wire.number, answer))
             return True

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from rota.errors import ProtocolError
 from rota.runners import handshake
+from rota.runners.frames import Frame, encode, from_gateway, from_runner
 from rota.runners.gateway import Gateway
 from rota.runners.gateway_admission import Rules
 from rota.runners.gateway_events import Garbled, Opened, Received, Tick, Verified
 from rota.runners.matching import Queued, RunnerKind, Target, belongs, choose, lacks
-from rota.runners.messages import Frame, encode, from_gateway, from_runner
 from rota.runners.session import ANSWERS_KEPT, OpLog, Repeat
 from rota.runners.timers import Timers
 from rota.runners.token import TokenKeys

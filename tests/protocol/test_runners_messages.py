@@ -15,19 +15,9 @@ import pytest
 
 from rota.errors import ProtocolError
 from rota.runners import messages, ops
-from rota.runners.messages import (
-    PAYLOAD_BYTES_MAX,
-    READ_BYTES_MAX,
-    TEXT_MAX,
-    AnyMessage,
-    CloseCode,
-    Frame,
-    GatewayMessage,
-    RunnerMessage,
-    encode,
-    from_gateway,
-    from_runner,
-)
+from rota.runners.codes import CancelReason, CloseCode, FailureClass, JobType, OpCode, Outcome, RejectReason
+from rota.runners.frames import PAYLOAD_BYTES_MAX, READ_BYTES_MAX, Frame, encode, from_gateway, from_runner
+from rota.runners.messages import TEXT_MAX, AnyMessage, GatewayMessage, RunnerMessage
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures" / "runners").glob("*.json"))
 FROM_RUNNER = {kind.type: kind for kind in RunnerMessage.__args__}
@@ -161,8 +151,8 @@ def test_each_op_has_golden_frames_of_both_directions() -> None:
 def test_each_word_of_the_seeds_lists_has_a_golden_frame() -> None:
     told = " ".join(path.read_text() for path in FIXTURES)
     for words in (
-        messages.RejectReason, messages.CancelReason, messages.FailureClass, messages.Outcome, messages.JobType,
-        messages.OpCode,
+        RejectReason, CancelReason, FailureClass, Outcome, JobType,
+        OpCode,
     ):  # fmt: skip
         for word in words:
             assert f'"{word}"' in told

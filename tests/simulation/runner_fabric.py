@@ -16,11 +16,11 @@ from rota.runners import gateway_events as at_gateway
 from rota.runners import handshake, messages
 from rota.runners.agent import Agent
 from rota.runners.agent_events import Answer
+from rota.runners.frames import Frame
 from rota.runners.gateway import Gateway
 from rota.runners.gateway_admission import Rules
 from rota.runners.gateway_events import Identity
 from rota.runners.matching import RunnerKind, Target
-from rota.runners.messages import Frame
 from rota.runners.token import TokenKeys
 from tests.simulation.fleet import Time
 from tests.simulation.runner_store import Row, RunnerStore, capabilities_of, identity_of, needs_of

@@ -1,7 +1,7 @@
 """A worker process in the simulation: the real rules, with virtual time in place of asyncio and threads.
 
 What to claim (`Slots`), what a holder may still do (`LeaseBook`) and what becomes of a job (`dispatcher`) are the
-program's own. What stands here is the shell's part, as `rota.queue.io.worker`, `crew`, `completer` and `heart` do it:
+program's own. What stands here is the part of `claim_loop`, `look_loop`, `crew`, `completer` and `heart`:
 one loop that handlers can block, a heart beside it that they cannot, writes that are tried again until they are
 answered, and a process that ends itself when a job can be stopped in no other way.
 """

@@ -14,6 +14,10 @@ SOURCE = ROOT / "src" / "rota"
 MODULES = sorted(SOURCE.rglob("*.py"))
 STATEMENTS = sorted(SOURCE.rglob("io/sql/*.sql"))
 AWAIT_ALLOWED = ("io", "cli", "app.py", "dashboard", "contrib", "testing", "objects", "webhooks", "demo")
+EFFECTS = {"asyncio", "asyncpg", "socket", "subprocess", "threading", "time"}
+SHELLS = {"app.py", "declarations.py", "__init__.py", "cli", "contrib", "demo", "io", "testing"}
+"""Files and folders of `rota` that have effects, or put together what has."""
+PURE = [path for path in MODULES if not SHELLS & {*path.relative_to(SOURCE).parts[:-1], str(path.relative_to(SOURCE))}]
 TEXTS = sorted(
     path
     for pattern in (
@@ -125,3 +129,51 @@ def test_each_dependency_is_imported_somewhere() -> None:
             continue
         name = {"pyjwt": "jwt"}.get(name, name)
         assert re.search(rf"^\s*(import|from) {name}\b", code, flags=re.MULTILINE), f"{name} is not used"
+
+
+@pytest.mark.parametrize("path", PURE, ids=name_of)
+def test_a_pure_module_imports_no_effects(path: Path) -> None:
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+    found = [name for name in imported if name.split(".")[0] in EFFECTS or re.match(r"rota\.(\w+\.)?io(\.|$)", name)]
+    assert not found, f"{name_of(path)} imports {found}"
+
+
+def test_the_table_of_modules_is_that_of_the_tree() -> None:
+    page = (ROOT / "docs" / "STYLE.md").read_text()
+    told: dict[str, list[str]] = {}
+    part = ""
+    for named, modules in re.findall(r"^\| (?:`([\w/]+/)`)? ?\| [\w' ]*\| (`.*`) \|$", page, flags=re.MULTILINE):
+        part = named or part
+        told.setdefault(part, []).extend(re.findall(r"`([\w*]+)`", modules))
+    assert len(told) == 9
+    for part, names in told.items():
+        there = {path.stem for path in (SOURCE / part).glob("*.py")} - {"__init__"}
+        families = tuple(name.removesuffix("*") for name in names if name.endswith("*"))
+        one_by_one = [name for name in names if not name.endswith("*")]
+        assert len(one_by_one) == len(set(one_by_one)), f"{part} names a module twice"
+        assert {name for name in there if not name.startswith(families or ("*",))} == set(one_by_one), part
+        assert all(any(name.startswith(family) for name in there) for family in families), part
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "cli").glob("*.py")), ids=name_of)
+def test_json_of_the_command_line_has_names_like_those_of_python(path: Path) -> None:
+    """Those of the wire are in camelCase."""
+    keys = [
+        key.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Dict)
+        for key in node.keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    ]
+    assert not [key for key in keys if re.fullmatch(r"[a-z0-9]+([A-Z][a-z0-9]*)+", key)]
+
+
+def test_each_folder_of_tests_is_in_the_table_of_them() -> None:
+    page = (ROOT / "docs" / "HACKING.md").read_text()
+    told = set(re.findall(r"^\| `(\w+)/` \|", page, flags=re.MULTILINE))
+    assert told == {path.parent.name for path in (ROOT / "tests").glob("*/*.py")}

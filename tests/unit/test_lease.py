@@ -61,6 +61,13 @@ def test_another_lease_is_not_held(other: Lease) -> None:
     assert list(book) == [lease()]
 
 
+def test_those_that_are_held_are_told_of_many() -> None:
+    book = granted(lease(1), lease(2, epoch=3))
+    assert book.held_of([lease(4), lease(5)], now=1.0) == set()
+    assert book.held_of([lease(1), lease(2), lease(4)], now=1.0) == {lease(1)}
+    assert book.held_of([lease(1), lease(2, epoch=3)], now=LEASE_S) == set()
+
+
 def test_a_dropped_lease_is_over() -> None:
     book = granted(lease(1), lease(2))
     book.drop(lease(1))

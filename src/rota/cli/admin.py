@@ -8,8 +8,8 @@ from rich.text import Text
 
 from rota.app import App
 from rota.cli.options import Dsn, Json, Schema, read_settings
+from rota.ids import SHORT_ID
 from rota.io import terminal
-from rota.queue.explain import SHORT_ID
 from rota.queue.io.watch import Watch
 from rota.queue.job import State
 from rota.queue.payload import check_text

@@ -34,7 +34,7 @@ def code(  # noqa: PLR0917 - the options of a command
 ) -> None:
     """Make a one-time code that pairs one device to an organisation: rota runner pair CODE, on the device."""
     made = str(_run(lambda devices: devices.new_code(org, name, valid_s=minutes * 60), dsn, schema))
-    _tell(made, as_json, {"code": made, "orgId": org, "name": name, "validS": minutes * 60})
+    _tell(made, as_json, {"code": made, "org_id": org, "name": name, "valid_s": minutes * 60})
 
 
 def list_devices(org: SomeOrg = None, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
@@ -44,11 +44,11 @@ def list_devices(org: SomeOrg = None, as_json: Json = False, dsn: Dsn = None, sc
         terminal.print_json(
             [
                 {
-                    "deviceId": one.device_id, "orgId": one.org_id, "name": one.name,
-                    "createdAt": one.created_at.isoformat(),
-                    "seenAt": None if one.seen_at is None else one.seen_at.isoformat(),
-                    "revokedAt": None if one.revoked_at is None else one.revoked_at.isoformat(),
-                    "orgDisabled": one.org_disabled,
+                    "device_id": one.device_id, "org_id": one.org_id, "name": one.name,
+                    "created_at": one.created_at.isoformat(),
+                    "seen_at": None if one.seen_at is None else one.seen_at.isoformat(),
+                    "revoked_at": None if one.revoked_at is None else one.revoked_at.isoformat(),
+                    "org_disabled": one.org_disabled,
                 }
                 for one in found
             ]
@@ -79,13 +79,13 @@ def rename(
 ) -> None:
     """Give a device another name."""
     _run(lambda devices: devices.rename(device, name), dsn, schema)
-    _tell(f"{device} is {name} now", as_json, {"deviceId": device, "name": name})
+    _tell(f"{device} is {name} now", as_json, {"device_id": device, "name": name})
 
 
 def revoke(device: DeviceId, as_json: Json = False, dsn: Dsn = None, schema: Schema = None) -> None:
     """Revoke a device for ever: its connection is closed at once, and its jobs end."""
     _run(lambda devices: devices.revoke(device), dsn, schema)
-    _tell(f"revoked {device}", as_json, {"deviceId": device, "revoked": True})
+    _tell(f"revoked {device}", as_json, {"device_id": device, "revoked": True})
 
 
 def credential(
@@ -98,7 +98,7 @@ def credential(
 ) -> None:
     """Make a secret for workers of the pool (ROTA_RUNNER_CREDENTIAL). It is shown once; those before end later."""
     made = _run(lambda devices: devices.new_credential(overlap_s=overlap_minutes * 60), dsn, schema)
-    _tell(made, as_json, {"credential": made, "overlapS": overlap_minutes * 60})
+    _tell(made, as_json, {"credential": made, "overlap_s": overlap_minutes * 60})
 
 
 def disable(
@@ -113,7 +113,7 @@ def disable(
     """Cut an organisation off until it is enabled again."""
     pairing.check_name("organisation", org)
     _run(lambda devices: devices.disable_org(org, reason=reason and reason[:200]), dsn, schema)
-    _tell(f"disabled {org}; rota runner enable lets it use runners again", as_json, {"orgId": org, "disabled": True})
+    _tell(f"disabled {org}; rota runner enable lets it use runners again", as_json, {"org_id": org, "disabled": True})
 
 
 def enable(
@@ -124,12 +124,14 @@ def enable(
 ) -> None:
     """Let a disabled organisation use runners again."""
     was = _run(lambda devices: devices.enable_org(org), dsn, schema)
-    told = {"orgId": org, "disabled": False, "wasDisabled": was}
+    told = {"org_id": org, "disabled": False, "was_disabled": was}
     _tell(f"{'enabled' if was else 'was not disabled:'} {org}", as_json, told)
 
 
 def audit(
-    org: SomeOrg = None,
+    org: Annotated[
+        str | None, typer.Option("--org", help="The organisation; without it, the pool.", metavar="ORG")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, newest first.", metavar="N")] = 50,
     as_json: Json = False,
     dsn: Dsn = None,
@@ -141,8 +143,8 @@ def audit(
         terminal.print_json(
             [
                 {
-                    "at": row.at.isoformat(), "event": row.event, "runnerId": row.runner_id,
-                    "jobId": None if row.job_id is None else str(row.job_id), "detail": row.detail,
+                    "at": row.at.isoformat(), "event": row.event, "runner_id": row.runner_id,
+                    "job_id": None if row.job_id is None else str(row.job_id), "detail": row.detail,
                 }
                 for row in rows
             ]

@@ -6,21 +6,27 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Annotated, BinaryIO, Final
+from typing import IO, TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
 from rota.cli.options import read_settings
 from rota.cli.worker import run as run_loop
 from rota.commands import Call, Place, Run, Stdin
+from rota.durations import span
 from rota.errors import NoSlot, RotaError, SettingsError
 from rota.io import log, terminal
 from rota.io.visible import visible
+from rota.settings import Settings
 from rota.slots.io.client import SlotClient
 from rota.slots.io.from_settings import client_of
+
+if TYPE_CHECKING:
+    from rota.cli.unclaimed import Above
 
 NO_SLOT_STATUS: Final = 75
 """Try again later (EX_TEMPFAIL of sysexits.h)."""
@@ -75,9 +81,10 @@ def exec_command(  # noqa: PLR0917 - the options of a command
     words = list(args or ())
     if source is None and words and Path(words[-1]).is_file():
         source = words.pop()
+    above = _more_urgent(settings)
     call = Call(
         service, words, stdin=_input(source), env=_variables(env or []), priority=priority, timeout_s=timeout_s,
-        wait_s=wait_s, check=False,
+        wait_s=wait_s, check=False, unclaimed=lambda: above(call),
     )  # fmt: skip
     status = run_loop(_exec(client_of(settings), call, _target(target)))
     for stream in (sys.stdout, sys.stderr):
@@ -134,6 +141,19 @@ async def _piped() -> AsyncIterator[bytes]:
             yield chunk
     finally:
         transport.close()
+
+
+def _more_urgent(settings: Settings) -> Callable[[Call], Awaitable[int]]:
+    """What counts the jobs of the database that are more urgent than a call and that nobody has claimed."""
+
+    @cache
+    def loaded() -> "Above":
+        # Most calls wait for no slot, and need no database.
+        from rota.cli.unclaimed import Above  # noqa: PLC0415
+
+        return Above(settings)
+
+    return lambda call: loaded().count(call)
 
 
 class _Stop:
@@ -253,13 +273,15 @@ async def _show_wait(client: SlotClient, service: str, run: Run) -> None:
 
 
 def describe_place(place: Place) -> str:
-    """A place in line, in words: `number 3 in line, 2 run now; perhaps 40 s to 3 min`."""
-    words = f"number {place.ahead + 1} in line"
+    """A place in line, in words: `number 3 in line, 2 run now; its turn comes in 40 s to 3 min`."""
+    words = f"number {place.ahead + 1:,} in line"
+    if place.unclaimed:
+        words += f" ({place.unclaimed:,} unclaimed job{'s' if place.unclaimed > 1 else ''} before it)"
     if place.running:
         words += f", {place.running} run{'s' if place.running == 1 else ''} now"
     if place.eta_low_s is None or place.eta_high_s is None:
         return f"{words}; nobody knows yet for how long"
-    return f"{words}; perhaps {terminal.span(place.eta_low_s, place.eta_high_s)}"
+    return f"{words}; its turn comes in {span(place.eta_low_s, place.eta_high_s)}"
 
 
 def _line(text: str) -> None:

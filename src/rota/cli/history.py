@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from rota.durations import measured
 from rota.io import terminal
 from rota.queue.history import KeptLine, Try, TryEnd
 from rota.queue.job import JobRow
@@ -52,7 +53,7 @@ def print_tries(row: JobRow, tries: Sequence[Try]) -> None:
             (
                 str(one.epoch),
                 f"{one.started_at:%Y-%m-%d %H:%M:%S}",
-                terminal.duration(((one.stopped_at or one.ended_at) - one.started_at).total_seconds()),
+                measured(((one.stopped_at or one.ended_at) - one.started_at).total_seconds()),
                 WORDS.get(one.ended, one.ended.value),
                 one.holder,
                 terminal.plain(_about(one)),

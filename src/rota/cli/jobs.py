@@ -14,10 +14,10 @@ from rich.text import Text
 from rota.app import App
 from rota.cli import history, retries
 from rota.cli.options import Dsn, Json, Schema, read_settings
+from rota.durations import measured
 from rota.errors import JobNotFound, SettingsError
-from rota.ids import JobId
+from rota.ids import SHORT_ID, JobId
 from rota.io import terminal
-from rota.queue.explain import SHORT_ID
 from rota.queue.io.store import Store
 from rota.queue.job import JobFilter, JobRow, State
 from rota.queue.new_job import check_priority, check_times
@@ -289,7 +289,7 @@ def _about(row: JobRow) -> Text:
         due = f"due {terminal.between(row.run_after, row.now)}"
         return terminal.plain(due if row.last_error is None else f"{due}; {row.last_error}")
     if row.state is State.DONE and row.finished_at is not None and row.started_at is not None:
-        return terminal.plain(f"took {terminal.duration((row.finished_at - row.started_at).total_seconds())}")
+        return terminal.plain(f"took {measured((row.finished_at - row.started_at).total_seconds())}")
     return terminal.plain(row.last_error)
 
 

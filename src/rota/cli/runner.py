@@ -56,7 +56,7 @@ def pair(
     path = folder / FILE_NAME
     if as_json:
         terminal.print_json(
-            {"deviceId": made.device_id, "orgId": made.org_id, "name": made.name, "gateway": made.gateway,
+            {"device_id": made.device_id, "org_id": made.org_id, "name": made.name, "gateway": made.gateway,
              "file": str(path)}
         )  # fmt: skip
         return
@@ -85,7 +85,7 @@ def rotate(
     overlap_s = None if overlap_minutes is None else overlap_minutes * 60
     path = asyncio.run(rotate_with(at, folder, tls=trusted(settings.runner_ca), overlap_s=overlap_s))
     if as_json:
-        terminal.print_json({"deviceId": held.device_id, "file": str(path)})
+        terminal.print_json({"device_id": held.device_id, "file": str(path)})
     else:
         terminal.write(f"rotated: the new key is in {path}\n")
 

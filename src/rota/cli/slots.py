@@ -4,23 +4,17 @@ With a database also how many jobs need such slots that no worker has claimed: t
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
 from msgspec import structs
 from rich.text import Text
 
-from rota.app import EMBEDDED, App
 from rota.cli.options import Json, read_settings
-from rota.errors import RotaError
+from rota.cli.unclaimed import Unclaimed, of_services
+from rota.durations import measured, span
 from rota.io import terminal
 from rota.io.visible import visible
-from rota.queue.io.store import Store
-from rota.queue.io.watch import Watch
-from rota.queue.job import State
-from rota.queue.standing import unclaimed_of
-from rota.settings import Settings
 from rota.slots.io.from_settings import options_of
 from rota.slots.io.survey import Seen, look_at
 from rota.slots.messages import JobView, Overview
@@ -44,7 +38,7 @@ def slots(
 
     async def look() -> tuple[list[Seen], Unclaimed | None]:
         seen, unclaimed = await asyncio.gather(
-            look_at(options.addresses, token=options.token, tls=options.tls), _unclaimed(settings)
+            look_at(options.addresses, token=options.token, tls=options.tls), of_services(settings)
         )
         return seen, unclaimed
 
@@ -55,24 +49,6 @@ def slots(
         _show(found, job, unclaimed)
     if not any(seen.overview for seen in found):
         raise typer.Exit(1)
-
-
-Unclaimed = Callable[[Iterable[str]], int]
-
-
-async def _unclaimed(settings: Settings) -> Unclaimed | None:
-    """What tells how many jobs that need some services nobody has claimed yet; None without a database to ask."""
-    if settings.dsn is None or settings.dsn.startswith(EMBEDDED):
-        return None  # one that is embedded is not started for a look
-    try:
-        async with App(settings=settings) as program:
-            database = await program.database()
-            counts = await Watch(database).counts(ended=False)
-            everybody = [row.facts for row in await Store(database).servers() if row.live]
-    except (RotaError, OSError):
-        return None
-    due = {one.kind: one.due for one in counts if one.state is State.QUEUED}
-    return lambda services: unclaimed_of(services, due, everybody)
 
 
 def _plain(seen: Seen, job: str | None, unclaimed: Unclaimed | None) -> dict[str, object]:
@@ -129,7 +105,7 @@ def _show(found: list[Seen], job: str | None, unclaimed: Unclaimed | None) -> No
             [
                 (
                     view.job_id, view.service, Text(view.state, style=_STYLES.get(view.state, '')),
-                    terminal.duration(view.for_s), "" if view.ahead is None else str(view.ahead), _turn(view),
+                    measured(view.for_s), "" if view.ahead is None else str(view.ahead), _turn(view),
                     str(view.priority), view.client, overview.instance_id[:INSTANCE_SHOWN],
                 )
                 for overview, view in calls
@@ -143,7 +119,7 @@ def _show(found: list[Seen], job: str | None, unclaimed: Unclaimed | None) -> No
 def _turn(view: JobView) -> str:
     if view.eta_low_s is None or view.eta_high_s is None:
         return "" if view.ahead is None else "?"
-    return terminal.span(view.eta_low_s, view.eta_high_s)
+    return span(view.eta_low_s, view.eta_high_s)
 
 
 _STYLES = {"waiting": "cyan", "offered": "cyan", "running": "bold blue"}

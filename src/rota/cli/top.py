@@ -14,6 +14,7 @@ from rich.text import Text
 
 from rota.app import App
 from rota.cli.options import Dsn, Json, Schema, read_settings
+from rota.durations import measured
 from rota.errors import DatabaseAway
 from rota.io import terminal
 from rota.io.visible import visible
@@ -116,7 +117,7 @@ def _kind(line: KindLine) -> Sequence[Text]:
     running = Text(f"{line.running:,}" + (f"/{line.room:,}" if line.room else ""))
     if line.overdue or (line.due and not line.taken):
         running.stylize("bold red")
-    oldest = "" if line.oldest_due_s is None else terminal.duration(line.oldest_due_s)
+    oldest = "" if line.oldest_due_s is None else measured(line.oldest_due_s)
     return (
         terminal.plain(line.kind), running, _count(line.due), _count(line.later), Text(oldest), _count(line.done),
         _count(line.failed, style="bold red"),
@@ -129,7 +130,7 @@ def _server(line: ServerLine) -> Sequence[Text]:
     role.truncate(ROLE_MAX, overflow="ellipsis")
     return (
         terminal.plain(line.holder), role, Text(f"{len(line.kinds)}"), Text(running),
-        Text(terminal.duration(line.seen_ago_s)),
+        Text(measured(line.seen_ago_s)),
     )  # fmt: skip
 
 

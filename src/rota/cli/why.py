@@ -14,12 +14,13 @@ from rota.cli.options import Dsn, Json, Schema, read_settings
 from rota.errors import JobNotFound, SettingsError
 from rota.io import terminal
 from rota.io.visible import visible
-from rota.queue.explain import Explanation, Facts, explain, plain
+from rota.queue.explain import Explanation, explain, plain
 from rota.queue.io.store import Store
 from rota.queue.io.watch import Watch
 from rota.queue.job import JobRow, Scope, State
 from rota.queue.payload import check_text
 from rota.queue.watching import KeyHolder
+from rota.queue.why_facts import Facts
 from rota.runners.explain import explain_runner
 from rota.runners.io.survey import Survey
 from rota.settings import Settings

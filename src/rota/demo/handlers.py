@@ -11,7 +11,7 @@ from rota.errors import MediaError
 from rota.io.ffmpeg import Tools
 from rota.io.ffmpeg_run import OnProgress
 from rota.queue.io.context import Context
-from rota.queue.job import Fail
+from rota.queue.outcomes import Fail
 from rota.queue.retry import Fixed
 from rota.settings import Settings
 

@@ -25,15 +25,15 @@ from rota.demo.handlers import KINDS, MediaJob, make_app, result_name
 from rota.demo.page import DemoPage, JobLine, MediaCard, render
 from rota.demo.samples import make_samples
 from rota.demo.view import LiveView, PlainView, View, fraction_of, worker_of
+from rota.durations import measured
 from rota.errors import MediaError
-from rota.ids import JobId
+from rota.ids import SHORT_ID, JobId
 from rota.io import migrate
 from rota.io.clock import lease_clock
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.ffmpeg import Tools, find_tools
 from rota.io.processes import Command, ProcessTree
-from rota.io.terminal import duration, print_table, state
-from rota.queue.explain import SHORT_ID
+from rota.io.terminal import print_table, state
 from rota.queue.io.store import Store
 from rota.queue.job import ENDED, JobFilter, JobRow, State
 from rota.settings import Settings
@@ -269,7 +269,7 @@ def _report(
                 planned[row.id].source.name,
                 state(row.state),
                 str(row.tries),
-                duration(took) if (took := _took(row)) is not None else "",
+                measured(took) if (took := _took(row)) is not None else "",
                 worker_of(row, workers),
                 _result_words(row),
             )
@@ -280,7 +280,7 @@ def _report(
     done, again = sum(row.state is State.DONE for row in rows), sum(row.tries > 1 for row in rows)
     console.print()
     console.print(
-        f"{done} of {len(rows)} jobs done in {duration(elapsed_s)}"
+        f"{done} of {len(rows)} jobs done in {measured(elapsed_s)}"
         + (f"; {again} taken again after a worker was killed" if again else "")
         + ". Nothing is left running.",
         soft_wrap=True,

@@ -23,6 +23,7 @@ from rich.console import Console
 from rota.app import App
 from rota.demo.runner_handlers import KIND, Cut, make_app
 from rota.demo.samples import make_samples
+from rota.durations import measured
 from rota.errors import MediaError
 from rota.ids import JobId
 from rota.io import migrate
@@ -30,7 +31,7 @@ from rota.io.clock import lease_clock
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.ffmpeg import Tools, find_tools
 from rota.io.processes import Command, ProcessTree
-from rota.io.terminal import duration, print_table, state
+from rota.io.terminal import print_table, state
 from rota.objects.io.from_settings import folder_of
 from rota.objects.store import ObjectStore
 from rota.queue.io.worker import Worker
@@ -266,7 +267,7 @@ class _Show:
                 took_s = (row.finished_at - row.started_at).total_seconds()
             lines.append(
                 (target, state(row.state), str(row.tries), str(result.get("key", "")), str(result.get("bytes", "")),
-                 "" if took_s is None else duration(took_s))
+                 "" if took_s is None else measured(took_s))
             )  # fmt: skip
         print_table(("target", "state", "tries", "output", "bytes", "last try"), lines)
         left = [key async for key in self._objects.keys("runner-")]

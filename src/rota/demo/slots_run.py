@@ -36,13 +36,13 @@ from rota.demo.slots_program import (
     plan,
 )
 from rota.demo.slots_view import LiveView, NoView, PlainView, View
+from rota.durations import measured
 from rota.errors import MediaError
 from rota.ids import JobId
 from rota.io import migrate
 from rota.io.embedded import EmbeddedPostgres
 from rota.io.ffmpeg import find_tools
 from rota.io.processes import Command, ProcessTree
-from rota.io.terminal import duration
 from rota.queue.io.store import Store
 from rota.queue.job import ENDED, JobFilter, JobRow, State
 from rota.settings import Settings
@@ -250,7 +250,7 @@ def report(told: dict[str, Any], console: Console) -> None:
 
     say("")
     say(
-        f"{told['done']} of {told['jobs']} jobs done in {duration(told['elapsed_s'])}; "
+        f"{told['done']} of {told['jobs']} jobs done in {measured(told['elapsed_s'])}; "
         f"{told['tried_again']} tried again. Nothing is left running."
     )
     if killed := told["killed"]:
@@ -260,8 +260,8 @@ def report(told: dict[str, Any], console: Console) -> None:
     median = told["median_s"]
     if PREVIEW in median and CONVERSION in median:
         say(
-            f"From enqueue to done, the median: previews {duration(median[PREVIEW])}, conversions "
-            f"{duration(median[CONVERSION])}. Previews have the higher priority, on every worker alike."
+            f"From enqueue to done, the median: previews {measured(median[PREVIEW])}, conversions "
+            f"{measured(median[CONVERSION])}. Previews have the higher priority, on every worker alike."
         )
     for error in told["errors"]:
         say(f"Not done: {error}")

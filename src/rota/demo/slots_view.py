@@ -12,7 +12,8 @@ from rich.text import Text
 
 from rota.demo.slots_look import Fleet, Grant
 from rota.demo.slots_program import PREVIEW
-from rota.io.terminal import duration, plain
+from rota.durations import measured
+from rota.io.terminal import plain
 from rota.queue.job import ENDED, JobRow
 
 GRANTS_SHOWN: Final = 6
@@ -115,7 +116,7 @@ def servers(fleet: Fleet) -> Table:
         table.add_row(
             name, f"{len(running)} of {slots}",
             Text("") if plan is None else Text(f"{plan.kind} {plan.label}", style=KIND_STYLES.get(plan.kind, "")),
-            "" if first is None else duration(first.for_s), str(waiting), str(overview.clients), str(fleet.ran(name)),
+            "" if first is None else measured(first.for_s), str(waiting), str(overview.clients), str(fleet.ran(name)),
         )  # fmt: skip
     return table
 
@@ -129,7 +130,7 @@ def book(fleet: Fleet) -> Table:
         if plan is not None:
             table.add_row(
                 Text(plan.kind, style=KIND_STYLES.get(plan.kind, "")), plain(plan.label), str(view.priority),
-                duration(view.for_s),
+                measured(view.for_s),
             )  # fmt: skip
     if len(waiting) > WAITING_SHOWN:
         table.add_row(Text(f"and {len(waiting) - WAITING_SHOWN} more", style="dim"), "", "", "")
@@ -143,7 +144,7 @@ def last(grants: Sequence[Grant]) -> list[Text]:
 
 def words(grant: Grant) -> str:
     """One grant as a line."""
-    waited = "at once" if grant.waited_s is None else f"after {duration(grant.waited_s)} in line"
+    waited = "at once" if grant.waited_s is None else f"after {measured(grant.waited_s)} in line"
     return f"{grant.server}  {grant.kind} {grant.label}  for {grant.worker or 'a worker'}, {waited}"
 
 

@@ -11,7 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rota.io.terminal import STATE_STYLES, duration, plain
+from rota.durations import measured
+from rota.io.terminal import STATE_STYLES, plain
 from rota.queue.job import ENDED, JobRow, State
 
 BAR_WIDTH: Final = 16
@@ -104,7 +105,7 @@ class PlainView:
             if row.state is State.LEASED:
                 facts.append(f"on {worker_of(row, self.workers)}, try {row.tries}")
             elif row.state is State.DONE and row.started_at and row.finished_at:
-                facts.append(duration((row.finished_at - row.started_at).total_seconds()))
+                facts.append(measured((row.finished_at - row.started_at).total_seconds()))
             elif row.last_error:
                 facts.append(row.last_error)
             self.console.print(Text("  ").join(map(plain, facts)), soft_wrap=True)
@@ -121,7 +122,7 @@ def _how_far(row: JobRow) -> ProgressBar | str:
     if row.state is State.LEASED:
         return ProgressBar(total=1, completed=fraction_of(row), width=BAR_WIDTH)
     if row.state is State.DONE and row.started_at and row.finished_at:
-        return duration((row.finished_at - row.started_at).total_seconds())
+        return measured((row.finished_at - row.started_at).total_seconds())
     return ""
 
 

@@ -50,3 +50,9 @@ class DeathTimer:
             at_ns = 0 if at == inf else max(1, int(at * NS))
             times = _Times(0, 0, at_ns // NS, at_ns % NS)
             self._libc.timer_settime(self._timer, TIMER_ABSTIME, ctypes.byref(times), None)
+
+    def close(self) -> None:
+        """Gives it back to the system, which has so many for each user; safe to repeat."""
+        libc, self._libc = self._libc, None
+        if libc is not None:
+            libc.timer_delete(self._timer)

@@ -17,12 +17,11 @@ import asyncpg
 
 from rota.errors import DatabaseAway, DatabaseError, SchemaError
 from rota.io.postgres import Connection, Target, connect, fill_in, translated, why_read_only
-from rota.version import __version__
+from rota.version import SERVER_VERSION_MIN, __version__
 
 LOCK: Final = 0x526F7461
 """The advisory lock of migrations ("Rota" in ASCII), together with a hash of the schema's name."""
 
-SERVER_VERSION_MIN: Final = 140_000
 ENCODINGS: Final = frozenset({"UTF8", "SQL_ASCII"})
 """Of a database: those that take any text as it is."""
 

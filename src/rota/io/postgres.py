@@ -24,9 +24,13 @@ import asyncpg
 from rota.errors import DatabaseAway, DatabaseError, SchemaError, SettingsError
 
 STATEMENT_TIMEOUT_MS: Final = 30_000
+"""Each of Rota's statements takes milliseconds; one that takes so long holds up what should know that it failed."""
 LOCK_TIMEOUT_MS: Final = 5_000
+"""Whoever holds a row for longer than this forgot a transaction, and others have work to do on the same connections."""
 IDLE_IN_TRANSACTION_TIMEOUT_MS: Final = 60_000
+"""No transaction of Rota's waits for anything but the database: one that idles is of a process that stands still."""
 CONNECT_TIMEOUT_S: Final = 10.0
+"""How long a connection may take, TLS and a pooler's queue included, and how long one is waited for in the pool."""
 COMMAND_TIMEOUT_S: Final = 40.0
 """How long a pool's statement waits for its answer. The server gives up sooner; only a dead line takes so long."""
 
@@ -142,6 +146,7 @@ class Target:
 
     @property
     def shown(self) -> str:
+        """The address as logs and messages may have it."""
         return show_dsn(self.dsn)
 
 

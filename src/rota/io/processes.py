@@ -29,7 +29,9 @@ READY_OPTION: Final = "--ready-to"
 STEADY_S: Final = 10.0
 """A child that lived for so long starts again at once after a crash."""
 OUTLIVES_S: Final = 30.0
+"""How long what a child left behind may take to finish: a warden gives back jobs within half of that."""
 OUTLIVES_LOOK_S: Final = 0.25
+"""Between two looks whether it has."""
 
 log = get_logger("rota.processes")
 

@@ -67,7 +67,6 @@ class Scratch:
 
         Raises: OSError, among them a disk that is full.
         """
-        folder = self.open()
         while self._spare:
             path = self._spare.pop()
             changed_ns, since = self._known[path]
@@ -77,6 +76,7 @@ class Scratch:
             if changed_ns % SECOND_NS and time.monotonic() - since > SETTLED_S:
                 self._unchanged[path] = changed_ns
             return path
+        folder = self.open()
         self._count += 1
         path = f"{folder}/{self._count}"
         os.mkdir(path, MODE)

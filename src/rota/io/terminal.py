@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rota.durations import measured
 from rota.io.visible import visible
 
 STATE_STYLES = {
@@ -143,32 +144,12 @@ def plain(text: str | None) -> Text:
     return Text(visible(" ".join((text or "").split())))
 
 
-def duration(seconds: float) -> str:
-    """3 s, 4 min, 2 h, 5 d: two digits are enough for a person."""
-    size = abs(seconds)
-    if size < 10:
-        return f"{seconds:.1f} s"
-    if size < 120:
-        return f"{seconds:.0f} s"
-    if size < 7200:
-        return f"{seconds / 60:.0f} min"
-    if size < 172_800:
-        return f"{seconds / 3600:.0f} h"
-    return f"{seconds / 86_400:.0f} d"
-
-
-def span(low_s: float, high_s: float) -> str:
-    """A guess of a time, from and to: 3 s to 5 min; one of the two where both read alike."""
-    low, high = duration(low_s), duration(high_s)
-    return low if low == high else f"{low} to {high}"
-
-
 def between(then: datetime | None, now: datetime) -> str:
     """How long ago, or in how long."""
     if then is None:
         return ""
     seconds = (now - then).total_seconds()
-    return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+    return f"{measured(seconds)} ago" if seconds >= 0 else f"in {measured(-seconds)}"
 
 
 def print_json(value: Any) -> None:

@@ -20,7 +20,8 @@ from rota.commands import OUTPUT_BYTES_MAX
 from rota.ids import Holder, JobId
 from rota.lease import Lease
 from rota.queue.child_calls import Answered, Asks
-from rota.queue.job import ClaimedJob, HandlerOutcome, NewJob, Scope
+from rota.queue.job import ClaimedJob, NewJob, Scope
+from rota.queue.outcomes import HandlerOutcome
 from rota.queue.payload import cut_text
 
 START_S_MAX: Final = 30.0

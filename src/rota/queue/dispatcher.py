@@ -1,6 +1,7 @@
 """What a worker decides: which kinds to ask for, and what becomes of a job when its handler returns. Pure.
 
-No clock, no database, no asyncio. The shell (`rota.queue.io.worker`) reports what happened and does what it is told.
+No clock, no database, no asyncio. The shells (`claim_loop` and `crew` in `rota.queue.io`) report what happened and do
+what they are told.
 
 Spec: job queue, "How a server takes a job", "Limits".
 """
@@ -17,7 +18,7 @@ from msgspec import structs
 from rota.errors import ExecRefused, NotNow, PayloadError
 from rota.ids import JobId
 from rota.lease import Loss
-from rota.queue import job as jobs
+from rota.queue import outcomes
 from rota.queue.child_messages import Ended, outcome_of
 from rota.queue.history import TryEnd
 from rota.queue.job import Ask, ClaimedJob, Finish, NewJob, Outcome, Release, Scope
@@ -198,21 +199,21 @@ def settle(job: ClaimedJob, *, kind: Kind, returned: Any, random: Random) -> Fin
         return Finish(job.lease, Outcome.DONE)
     keyed = job.dedupe_scope is Scope.QUEUED
     match returned:
-        case jobs.Retry(after_s, error):
+        case outcomes.Retry(after_s, error):
             return failed_try(
                 job, kind=kind, error=error or "The handler asked for a retry", random=random, after_s=after_s
             )
-        case jobs.Snooze(after_s, reason):
+        case outcomes.Snooze(after_s, reason):
             return Release(job.lease, wait_s=_bounded(after_s), reason=_clean(reason), keyed=keyed, how=TryEnd.SNOOZED)
-        case jobs.Again(after_s):
+        case outcomes.Again(after_s):
             return Finish(job.lease, Outcome.AGAIN, wait_s=_bounded(after_s), keyed=keyed)
-        case jobs.Yield():
+        case outcomes.Yield():
             return Release(job.lease, keyed=keyed, how=TryEnd.YIELDED)
-        case jobs.GiveBack(reason, after_s):
+        case outcomes.GiveBack(reason, after_s):
             return Release(job.lease, wait_s=_bounded(after_s), reason=_clean(reason), keyed=keyed)
-        case jobs.Fail(reason):
+        case outcomes.Fail(reason):
             return Finish(job.lease, Outcome.FAILED, error=cut_text(reason))
-        case jobs.Cancelled(reason):
+        case outcomes.Cancelled(reason):
             return Finish(job.lease, Outcome.CANCELLED, error=_clean(reason))
         case _:
             try:
@@ -260,7 +261,7 @@ def raised(job: ClaimedJob, *, kind: Kind, error: BaseException, random: Random)
     """Decides what becomes of a job whose handler raised."""
     match error:
         case NotNow():
-            return settle(job, kind=kind, returned=jobs.GiveBack(str(error), error.after_s), random=random)
+            return settle(job, kind=kind, returned=outcomes.GiveBack(str(error), error.after_s), random=random)
         case ExecRefused():
             return Finish(job.lease, Outcome.FAILED, error=cut_text(describe_error(error)))
         case _:

@@ -10,8 +10,14 @@ import inspect
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, is_dataclass, replace
+from datetime import date, time
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from msgspec import Struct
 
 from rota.errors import SettingsError
 from rota.queue import payload as payloads
@@ -81,6 +87,12 @@ def make_handler(function: Callable[..., Any], *, kind: Kind) -> Handler:
             f"The handler of kind {name!r} takes ({', '.join(p.name for p in parameters)}); "
             "it may take (ctx, payload), (ctx) or nothing."
         )
+    if positional and _is_data(_annotation_if_there(function, positional[0], kind=name), alone=len(positional) == 1):
+        shown = inspect.formatannotation(positional[0].annotation)
+        raise SettingsError(
+            f"The handler of kind {name!r} takes {positional[0].name}: {shown} first, where it is given its context: "
+            f"write (ctx, {positional[0].name}: {shown})."
+        )
     payload_type = kind.payload_type
     if payload_type is Any and len(positional) >= 2:
         payload_type = _annotation(function, positional[1], kind=name)
@@ -96,6 +108,31 @@ def make_handler(function: Callable[..., Any], *, kind: Kind) -> Handler:
 
 def _call_with_less(function: Callable[..., Any], taken: int, context: Any, _payload: Any) -> Any:
     return function(*(context,)[:taken])
+
+
+DATA: Final = (bool, int, float, str, bytes, list, tuple, dict, set, frozenset, Enum, date, time, UUID, Decimal)
+
+
+def _is_data(annotation: Any, *, alone: bool) -> bool:
+    """Whether this can only be meant for a payload. Beside one, a class of the program may be a context of its own,
+    made by a decorator."""
+    kind = typing.get_origin(annotation) or annotation
+    if kind is Annotated:
+        return _is_data(typing.get_args(annotation)[0], alone=alone)
+    if kind in (typing.Union, types.UnionType):
+        return all(_is_data(one, alone=alone) for one in typing.get_args(annotation))
+    if not isinstance(kind, type):
+        return kind is typing.Literal
+    if alone and (issubclass(kind, Struct) or is_dataclass(kind) or hasattr(kind, "model_fields")):
+        return True
+    return issubclass(kind, (*DATA, types.NoneType))
+
+
+def _annotation_if_there(function: Callable[..., Any], parameter: inspect.Parameter, *, kind: str) -> Any:
+    try:
+        return _annotation(function, parameter, kind=kind)
+    except SettingsError:
+        return Any
 
 
 def _annotation(function: Callable[..., Any], parameter: inspect.Parameter, *, kind: str) -> Any:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-SERVER_VERSION_MIN: Final = 140_000
+from rota.version import SERVER_VERSION_MIN
+
 SKEW_S: Final = 2.0
 """Clocks kept by NTP are within a tenth of a second; at two seconds `run_after` from a program is off visibly."""
 NOTIFY_WARNING: Final = 0.1

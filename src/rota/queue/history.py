@@ -26,7 +26,9 @@ LOG_BYTES_MAX: Final = 256 * 1024
 LOG_RUNS_KEPT: Final = 3
 """Runs of one job whose lines are kept, the last ones: a job is held to so many times the two bounds above."""
 EVENT_BYTES_MAX: Final = 2000
+"""Bytes of one event's words that are kept; the rest is cut off."""
 FIELDS_BYTES_MAX: Final = 8 * 1024
+"""The same of its fields."""
 FULL: Final = "The log of this run is full: what is said from here on is only counted"
 DROPPED: Final = "Lines were dropped, because the log of this run was full"
 

@@ -12,10 +12,12 @@ from typing import Final
 from rota.queue.checks import is_number
 
 FLEET_LIMIT_MAX: Final = 100_000
+"""As many as one process may run of a kind."""
 SLICES: Final = 60
 """A window has so many slices, and a start is counted with its slice: for a sixtieth of the window at most it counts
 longer than it has to, and never shorter."""
 ASK_AGAIN_S_MIN: Final = 0.1
+"""A window may be so short that a slice of it is less than a claim takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ MARGIN_S: Final = 1.0
 """A mark stays so far behind the database's clock: a job is due from the start of the transaction that adds it, and is
 seen from its end. The statements say the same."""
 WHOLE_SHARE: Final = 20.0
+"""Looks at everything take a twentieth of the time at most."""
 WHOLE_EVERY_S_MAX: Final = 10.0
+"""However long they take: only they find what went back to an old place elsewhere."""
 LEVELS_MAX: Final = 32
 """Marks of one kind; of more, those are forgotten that were reached the longest ago."""
 
@@ -50,9 +52,11 @@ class Wholes:
     took_s: float = 0.0
 
     def due(self, now: float) -> bool:
+        """Whether it is time."""
         return now - self.at >= min(WHOLE_EVERY_S_MAX, WHOLE_SHARE * self.took_s)
 
     def was(self, *, sent_at: float, took_s: float) -> None:
+        """Notes that somebody has looked, from when on and for how long."""
         self.at, self.took_s = sent_at, took_s
 
 

@@ -262,6 +262,12 @@ class Reference(ReferenceLeases):
         ]  # fmt: skip
         return dict(Counter(before[:UNCLAIMED_MAX]))
 
+    def unclaimed_above(self, priority: int, *, kinds: Sequence[str], now: datetime | None = None) -> int:
+        """How many due jobs of these kinds that no worker has claimed are more urgent."""
+        at = self._at(now)
+        due = [row for row in self._queued() if row.place == "worker" and row.kind in kinds and row.run_after <= at]
+        return min(UNCLAIMED_MAX, sum(row.priority > priority for row in due))
+
 
 def _is_wanted(row: JobRow, wanted: JobFilter, at: datetime) -> bool:
     return (

@@ -15,6 +15,7 @@ from rota.ids import Holder, JobId
 from rota.lease import Lease, Renewal
 from rota.queue.history import TryEnd
 from rota.queue.job import (
+    CANCEL_GRACE_S,
     ENDED,
     Ask,
     ClaimedJob,
@@ -38,7 +39,6 @@ from rota.queue.reference_limits import Starts, by_turns
 from rota.queue.reference_rows import after
 from rota.queue.server import CLOCK_AHEAD_S
 
-CANCEL_GRACE_S: Final = 30.0
 LAST_TRY: Final = "The lease ran out on the last try"
 
 

@@ -96,6 +96,12 @@ def kinds_of(service: str, standing: Standing) -> list[str]:
     return sorted(name for name, one in standing.kinds.items() if pool.intersection(one.services))
 
 
+def kinds_before(service: str, everybody: Iterable[ServerFacts]) -> list[str]:
+    """The same, by what all workers say."""
+    told = [facts.exec for facts in everybody if facts.exec is not None]
+    return sorted({kind for standing in told for kind in kinds_of(service, standing)})
+
+
 def calls_of(job_id: str, facts: ServerFacts | None, *, unclaimed: int) -> list[CallInLine]:
     """The calls of a job that its worker told of; those that wait also behind so many jobs that nobody has claimed."""
     if facts is None or facts.exec is None:

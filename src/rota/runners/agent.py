@@ -22,14 +22,16 @@ from rota.runners.agent_events import Command, Event
 from rota.runners.agent_jobs import Held, HeldJobs, State
 from rota.runners.agent_line import Line, Phase
 from rota.runners.agent_ops import AgentOps
+from rota.runners.codes import CloseCode, JobType, RejectReason
 from rota.runners.dial import LEASE_SHARE, redial_wait_s
+from rota.runners.frames import Frame
 from rota.runners.matching import Needs, lacks, offered
-from rota.runners.messages import CloseCode, Frame, JobType, RejectReason
+from rota.runners.messages import LEASE_S
 
-LEASE_S: Final = 45.0
 SILENCE_S: Final = 33.0
 """After two heartbeats without an answer, and a little, a link is half open: redial while the leases still hold."""
 WELCOME_S: Final = 20.0
+"""How long a gateway may take to answer a hello: the database has its say before."""
 HURRIED_S: Final = 3.0
 """How long a dial, and then a welcome, may take at least while a lease runs out, of which each gets a third. A replica
 that stands still takes connections and says nothing, and another one is a dial away."""

@@ -7,7 +7,8 @@ order. A link's number is never used again; what comes from an older link than t
 
 from dataclasses import dataclass
 
-from rota.runners.messages import Assign, Capabilities, Frame, Held, JsonObject, OpError, Part
+from rota.runners.frames import Frame
+from rota.runners.messages import Assign, Capabilities, Held, JsonObject, OpError, Part
 
 
 @dataclass(frozen=True, slots=True)

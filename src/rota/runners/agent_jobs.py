@@ -16,7 +16,8 @@ from typing import Final
 from rota.runners import agent_events as events
 from rota.runners import messages
 from rota.runners.agent_line import Line
-from rota.runners.messages import CancelReason, Frame, Outcome, RejectReason
+from rota.runners.codes import CancelReason, FailureClass, Outcome, RejectReason
+from rota.runners.frames import Frame
 from rota.runners.session import OpLog
 
 UNCONFIRMED_S: Final = 30.0
@@ -163,7 +164,7 @@ class HeldJobs:
         held = self.of(event.job_id, event.epoch)
         if held is not None:
             fail = messages.Fail(
-                lease_epoch=held.epoch, job_token=held.assign.job_token, failure_class=messages.FailureClass.RUNNER,
+                lease_epoch=held.epoch, job_token=held.assign.job_token, failure_class=FailureClass.RUNNER,
                 code=event.code, message=event.message, retryable=True,
             )  # fmt: skip
             self.end(held, event.code, (fail,))

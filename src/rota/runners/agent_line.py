@@ -12,7 +12,7 @@ from uuid import UUID
 from rota.runners import agent_events as events
 from rota.runners import messages
 from rota.runners.agent_events import Command
-from rota.runners.messages import Frame
+from rota.runners.frames import Frame
 
 
 class Phase(Enum):

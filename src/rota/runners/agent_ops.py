@@ -14,7 +14,9 @@ from rota.runners import messages, ops
 from rota.runners.agent_events import Answer
 from rota.runners.agent_jobs import Held, HeldJobs, State
 from rota.runners.agent_line import Line
-from rota.runners.messages import Frame, OpCode, OpError, Outcome
+from rota.runners.codes import OpCode, Outcome
+from rota.runners.frames import Frame, encode
+from rota.runners.messages import OpError
 from rota.runners.session import Repeat
 
 LARGE_RESULT_BYTES: Final = 256 * 1024
@@ -125,7 +127,7 @@ class AgentOps:
         if sum(len(value) for value in (answer.result or {}).values() if isinstance(value, str)) < LARGE_RESULT_BYTES:
             return answer
         try:
-            messages.encode(Frame("", self._response(held, op_id, answer), held.job_id, held.session_id))
+            encode(Frame("", self._response(held, op_id, answer), held.job_id, held.session_id))
         except ProtocolError as error:
             return _failed(OpCode.FILE_TOO_LARGE, str(error))
         return answer

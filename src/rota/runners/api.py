@@ -17,7 +17,8 @@ from msgspec import Meta, Struct
 
 from rota.lease import Lease
 from rota.runners import pairing, records
-from rota.runners.messages import FailureClass, OpError
+from rota.runners.codes import FailureClass
+from rota.runners.messages import OpError
 from rota.runners.records import Depth, DisabledOrg, End, NewRunnerJob, RunnerJob, SessionRow, version_key
 from rota.runners.registry import Figures, RunnerView
 

@@ -24,7 +24,8 @@ from rota.errors import (
     SessionLost,
     SessionNotFound,
 )
-from rota.runners.messages import JsonObject, OpCode, OpError
+from rota.runners.codes import OpCode
+from rota.runners.messages import JsonObject, OpError
 
 AGAIN_S: Final = 30.0
 """How long a job waits whose gateway is away: a gateway is back or replaced within that."""

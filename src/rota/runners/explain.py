@@ -10,8 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rota.queue.explain import Explanation, Facts, Gate, PauseFacts, duration, explain, headline, paused
+from rota.durations import duration
+from rota.queue.explain import Explanation, explain, headline
+from rota.queue.gates import Gate, paused
 from rota.queue.job import JobRow, State
+from rota.queue.why_facts import Facts, PauseFacts
 from rota.runners.api import RunnerBody
 from rota.runners.matching import Needs, belongs, lacks
 from rota.runners.messages import Capabilities, Requires

@@ -17,6 +17,7 @@ from typing import Any
 from rota.runners import gateway_events as events
 from rota.runners import handshake, messages
 from rota.runners.claim_lines import ClaimLines
+from rota.runners.codes import CloseCode, ErrorCode
 from rota.runners.gateway_admission import Admission, Rules
 from rota.runners.gateway_beats import Beats
 from rota.runners.gateway_dealing import Dealing
@@ -27,7 +28,7 @@ from rota.runners.gateway_links import Links, TimerKey
 from rota.runners.gateway_ops import ENDS, Ops
 from rota.runners.gateway_outgoing import Outgoing
 from rota.runners.gateway_reports import Reports
-from rota.runners.messages import CloseCode, OfJob
+from rota.runners.messages import OfJob
 from rota.runners.registry import Link, Live, Phase, Registry
 from rota.runners.timers import Timers
 from rota.runners.token import TokenKeys
@@ -132,7 +133,7 @@ class Gateway:
         if link.phase is Phase.OPEN:
             if event.type == messages.OpResponse.type:
                 self._reports.unreadable(link, event)
-        elif event.code == messages.ErrorCode.UNSUPPORTED_VERSION:
+        elif event.code == ErrorCode.UNSUPPORTED_VERSION:
             self._links.goodbye(link, CloseCode.UNSUPPORTED, handshake.supported())
         else:
             self._links.end(link, CloseCode.UNSUPPORTED, event.reason)

@@ -12,12 +12,13 @@ from typing import Final
 
 from rota.runners import clocks, handshake, messages
 from rota.runners import gateway_events as events
+from rota.runners.codes import CancelReason, CloseCode
+from rota.runners.frames import PAYLOAD_BYTES_MAX
 from rota.runners.gateway_events import Identity, Lease
 from rota.runners.gateway_jobs import LiveJobs
 from rota.runners.gateway_links import Links
 from rota.runners.gateway_ops import Ops
 from rota.runners.gateway_outgoing import Outgoing
-from rota.runners.messages import CancelReason, CloseCode
 from rota.runners.ramp import Ramp
 from rota.runners.registry import Link, Live, Phase, State
 
@@ -187,7 +188,7 @@ class Admission:
                 protocol_version=link.version,
                 heartbeat_sec=messages.HEARTBEAT_S,
                 dead_after_sec=messages.DEAD_AFTER_S,
-                max_inline_bytes=messages.PAYLOAD_BYTES_MAX,
+                max_inline_bytes=PAYLOAD_BYTES_MAX,
                 gateway_instance=self._rules.instance,
                 server_time=clocks.stamp(self._out.wall),
                 resumed=tuple(

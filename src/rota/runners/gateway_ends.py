@@ -7,7 +7,7 @@ Spec: runners, "Job lifecycle, leases and fencing".
 """
 
 from rota.runners import gateway_events as events
-from rota.runners import messages
+from rota.runners.codes import CancelReason, CloseCode, ErrorCode, FailureClass
 from rota.runners.gateway_admission import DISABLED
 from rota.runners.gateway_dealing import Dealing
 from rota.runners.gateway_jobs import LiveJobs
@@ -15,7 +15,6 @@ from rota.runners.gateway_links import Links
 from rota.runners.gateway_ops import Ops
 from rota.runners.gateway_outgoing import Outgoing
 from rota.runners.matching import Target
-from rota.runners.messages import CancelReason, CloseCode, FailureClass
 from rota.runners.registry import State
 
 
@@ -47,7 +46,7 @@ class Ends:
             live.gate.op = None
             self._jobs.watch(live)
             return
-        code, link = messages.ErrorCode.TOO_LARGE, live.link
+        code, link = ErrorCode.TOO_LARGE, live.link
         self._out.say(
             events.FailJob(live.job.lease, FailureClass.INPUT, "", code, event.reason, retryable=False)
         )  # fmt: skip

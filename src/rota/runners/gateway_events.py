@@ -8,17 +8,9 @@ number of an ask. Every lease is a job id with its epoch; the store compares bot
 
 from dataclasses import dataclass
 
+from rota.runners.frames import Frame
 from rota.runners.matching import Needs
-from rota.runners.messages import (
-    Capabilities,
-    Frame,
-    Hello,
-    JsonObject,
-    Limits,
-    OpError,
-    Progress,
-    Requires,
-)
+from rota.runners.messages import Capabilities, Hello, JsonObject, Limits, OpError, Progress, Requires
 
 
 @dataclass(frozen=True, slots=True)

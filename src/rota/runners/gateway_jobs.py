@@ -11,16 +11,16 @@ from typing import Final
 
 from rota.runners import gateway_events as events
 from rota.runners.claim_lines import ClaimLines
+from rota.runners.codes import CancelReason
 from rota.runners.gateway_events import Job, Lease
 from rota.runners.gateway_links import Links, TimerKey
 from rota.runners.gateway_ops import Ops, away_at
 from rota.runners.gateway_outgoing import Outgoing
-from rota.runners.messages import CancelReason
+from rota.runners.messages import LEASE_S
 from rota.runners.registry import Link, Live, State
 from rota.runners.session import OpGate
 from rota.runners.timers import Timers
 
-LEASE_S: Final = 45.0
 ENDED_MAX: Final = 4096
 """Jobs that ended here and are remembered, so that what crosses their end on its way is not answered."""
 

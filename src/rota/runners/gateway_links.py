@@ -10,8 +10,8 @@ from typing import Final
 
 from rota.runners import gateway_events as events
 from rota.runners import messages
+from rota.runners.codes import CloseCode
 from rota.runners.gateway_outgoing import Outgoing
-from rota.runners.messages import CloseCode
 from rota.runners.ramp import told_s
 from rota.runners.registry import Link, Phase, Registry
 from rota.runners.timers import Timers

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from rota.runners import gateway_events as events
 from rota.runners import messages
+from rota.runners.frames import Frame
 from rota.runners.gateway_events import Command
-from rota.runners.messages import Frame
 from rota.runners.registry import Link
 
 GRACE_S: Final = 10

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from rota.runners import gateway_events as events
 from rota.runners import messages
+from rota.runners.codes import CancelReason, FailureClass, Outcome
+from rota.runners.frames import Frame
 from rota.runners.gateway_dealing import Dealing
 from rota.runners.gateway_events import Lease
 from rota.runners.gateway_jobs import LiveJobs
@@ -19,7 +21,7 @@ from rota.runners.gateway_links import Links
 from rota.runners.gateway_ops import Ops
 from rota.runners.gateway_outgoing import Outgoing
 from rota.runners.matching import failure_class, refuses
-from rota.runners.messages import CancelReason, FailureClass, Frame, OfJob, Outcome
+from rota.runners.messages import OfJob
 from rota.runners.registry import Link, Live, State
 from rota.runners.token import TokenKeys
 

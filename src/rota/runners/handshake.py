@@ -20,7 +20,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from rota.runners import clocks
-from rota.runners.messages import CloseCode, DeviceAuth, Hello
+from rota.runners.codes import CloseCode
+from rota.runners.messages import DeviceAuth, Hello
 
 CLOCK_WINDOW_S: Final = 120.0
 NONCE_LIFE_S: Final = 240.0

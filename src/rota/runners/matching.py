@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rota.runners.codes import FailureClass, JobType, RejectReason
 from rota.runners.handshake import is_older
-from rota.runners.messages import Capabilities, FailureClass, JobType, RejectReason, Requires
+from rota.runners.messages import Capabilities, Requires
 
 
 class Target(StrEnum):

@@ -15,7 +15,9 @@ import msgspec
 from msgspec import Meta
 
 from rota.errors import ProtocolError
-from rota.runners.messages import PAYLOAD_BYTES_MAX, Count, JobType, JsonObject, OpCode, Part, Text, Word
+from rota.runners.codes import JobType, OpCode
+from rota.runners.frames import PAYLOAD_BYTES_MAX
+from rota.runners.messages import Count, JsonObject, Part, Text, Word
 
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 Url = Annotated[str, Meta(min_length=1, max_length=16_384)]

@@ -18,13 +18,14 @@ LETTERS: Final = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
 """30 letters and digits, without I, L, O, U, 0 and 1."""
 SELECTOR_LENGTH: Final = 4
 SECRET_LENGTH: Final = 8
+"""30^8 secrets, of which a code allows 5 to be tried: one in 130 billion."""
 CODE_PATTERN: Final = r"^[\s\-–—]*([A-HJKMNP-TV-Za-hjkmnp-tv-z2-9][\s\-–—]*){12}$"
 """What `read_code` reads, for whoever checks it before."""
-"""30^8 secrets, of which a code allows 5 to be tried: one in 130 billion."""
 ATTEMPTS_MAX: Final = 5
 VALID_S: Final = 600.0
 """How long a code is good, unless its maker says otherwise."""
 VALID_S_MAX: Final = 86_400.0
+"""A code that lies about for longer is for somebody else to find."""
 OVERLAP_S: Final = 86_400.0
 """How long the key or secret before is good after a rotation: a day, in which every machine is told."""
 OVERLAP_S_MAX: Final = 7 * 86_400

@@ -21,8 +21,6 @@ POOL: Final = "CloudPool"
 DESKTOP: Final = "OrgRunner"
 TARGETS: Final = (POOL, DESKTOP)
 
-LEASE_S: Final = 45.0
-"""How long a lease of a runner is; the protocol's."""
 SESSION_S_MAX: Final = 14_400
 IDLE_S: Final = 1_800
 ONE_SHOT_TRIES: Final = 2

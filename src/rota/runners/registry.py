@@ -12,9 +12,10 @@ from enum import Enum
 from math import inf
 from typing import Final
 
+from rota.runners.codes import CancelReason
 from rota.runners.gateway_events import Identity, Job
 from rota.runners.matching import RunnerKind, Target, offered, target_of
-from rota.runners.messages import CancelReason, Capabilities, Hello, RunnerHeartbeat
+from rota.runners.messages import Capabilities, Hello, RunnerHeartbeat
 from rota.runners.session import OpGate
 
 SLOTS_MAX: Final = 256

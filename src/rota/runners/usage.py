@@ -12,7 +12,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Final
 
-from rota.runners.messages import FailureClass, JobType
+from rota.runners.codes import FailureClass, JobType
 
 FULL_HD: Final = 1920 * 1080
 DURATION_S_MAX: Final = 24 * 3600

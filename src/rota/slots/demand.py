@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
+from msgspec import Struct
+
 from rota.slots.messages import (
     Cancel,
     ClientMessage,
@@ -33,8 +35,7 @@ PASSING: Final = NOT_RUN | {ErrorCode.UNKNOWN_JOB, ErrorCode.DUPLICATE_WANT}
 """Refusals that crossed with something else and say nothing new of a want that waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Somebody here needs a slot.
 
     Attributes:
@@ -46,22 +47,19 @@ class Wanted:
     give_up_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
+class Withdrawn(Struct, frozen=True):
     """Who wanted the slot does not any more, whether it waits or runs."""
 
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """Who wanted the slot wants the command to stop, and to know how it ended."""
 
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(Struct, frozen=True):
     """An exec server said on a connection what it offers, first or again.
 
     Attributes:
@@ -85,23 +83,20 @@ class Announced:
         return self.services is None or service in self.services
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(Struct, frozen=True):
     """A connection is gone."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
+class Offered(Struct, frozen=True):
     """A slot is reserved for a want."""
 
     connection: int
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """A command is over."""
 
     connection: int
@@ -109,8 +104,7 @@ class Ended:
     receipt: Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The exec server refused what was said about a job."""
 
     connection: int
@@ -119,66 +113,57 @@ class Refused:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unsendable:
+class Unsendable(Struct, frozen=True):
     """An offer was taken, but the job could not be sent; it never can be."""
 
     job_id: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """Somebody wants to know where this want stands in line."""
 
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(Struct, frozen=True):
     """Time went by."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Say this on a connection."""
 
     connection: int
     message: ClientMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Take the offer: send the job on this connection."""
 
     connection: int
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Return:
+class Return(Struct, frozen=True):
     """The job that was sent did not start; it waits again, and what was made for sending it is to be thrown away."""
 
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(Struct, frozen=True):
     """The command is over."""
 
     job_id: str
     receipt: Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class Lose:
+class Lose(Struct, frozen=True):
     """The connection on which the command ran is gone: it is killed there, and nobody will say how it ended."""
 
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     """The command will not run."""
 
     job_id: str
@@ -186,8 +171,7 @@ class Refuse:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """No slot came in time. `offered`: whether anything that is connected offers the service."""
 
     job_id: str

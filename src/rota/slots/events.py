@@ -4,15 +4,14 @@ Events come from sockets, commands and clocks; `Broker.handle` takes one and giv
 in their order.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from rota.slots import messages
 from rota.slots.messages import Receipt, ServerMessage, Work
 from rota.slots.rules import Rules
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(Struct, frozen=True):
     """A client came. Its number is never used again; it may ask for a weight. One that only stands for callers of the
     old routes does not count as a client: it takes no share of what is claimed."""
 
@@ -21,56 +20,48 @@ class Connected:
     counts: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """A client said something that could be read."""
 
     client: int
     message: messages.ClientMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Garbled:
+class Garbled(Struct, frozen=True):
     """A client sent a frame that is no good."""
 
     client: int
     error: messages.Error
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(Struct, frozen=True):
     """A client's connection is gone."""
 
     client: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """A command is over and none of its processes lives."""
 
     job_id: str
     receipt: Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """A command moved."""
 
     progress: messages.Progress
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """The time of `next_at` has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(Struct, frozen=True):
     """Deal no more slots; what runs may end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Redeclared:
+class Redeclared(Struct, frozen=True):
     """The exec server is told something else. What runs goes on, also where it has no slot any more."""
 
     rules: Rules
@@ -79,16 +70,14 @@ class Redeclared:
 Event = Connected | Said | Garbled | Dropped | Ended | Moved | Tick | Drain | Redeclared
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """To this client."""
 
     client: int
     message: ServerMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Deal:
+class Deal(Struct, frozen=True):
     """OFFER to this client; and, for the figures, how long it waited."""
 
     client: int
@@ -97,8 +86,7 @@ class Deal:
     waited_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """Start this command; its end is told by `Ended`, also if it cannot start."""
 
     job_id: str
@@ -106,15 +94,13 @@ class Begin:
     work: Work
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Struct, frozen=True):
     """End this command and all its processes: its client wants so, or is gone. `Ended` follows."""
 
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(Struct, frozen=True):
     """Close this connection. `Dropped` follows."""
 
     client: int

@@ -18,6 +18,7 @@ CRASHES_MAX: Final = 3
 FORGET_S: Final = 3600.0
 """Since the last of them; then it may try again."""
 SUSPECTS_MAX: Final = 1000
+"""Suspects that are remembered, the last ones: each ran when an exec server ended."""
 
 BEGAN: Final = "+"
 ENDED: Final = "-"

@@ -2,8 +2,9 @@
 
 import os
 import signal
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from rota.slots.messages import EndedBy, Receipt
 from rota.slots.output import Stderr, Stdout
@@ -13,16 +14,14 @@ OUTSIDE: Final = frozenset({"SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGPWR"})
 RETRYABLE: Final = frozenset({EndedBy.STOPPED, EndedBy.BROKEN})
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """Why a command was ended by the exec server; the first one counts."""
 
     ended_by: EndedBy
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What was seen of one command.
 
     Attributes:

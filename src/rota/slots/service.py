@@ -16,6 +16,7 @@ TIMEOUT_S: Final = 3600.0
 STALL_S: Final = 600.0
 STDOUT_BYTES_MAX: Final = 64 * 1024**3
 GRACE_S: Final = 5.0
+"""What holds for a service that says nothing else; docs/guide/exec-servers.md has the table."""
 DATA_ROOM_BYTES: Final = 512 * 1024**2
 """How far above the ceiling the system's own limit on each process is, at least: memory that is set aside and never
 touched counts there, such as the stacks of 64 threads, and no command should fail for that."""

@@ -5,14 +5,13 @@ are the errors of real receipts.
 """
 
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from rota.commands import Args, Call, Place, Receipt, Standing, Stdin
-from rota.slots.io.exec_run import error_of
+from rota.slots.io.exec_run import chunks_of, error_of
 from rota.slots.messages import EndedBy
 from rota.slots.messages import Receipt as Report
 from rota.tallies import ExecTally
@@ -198,17 +197,4 @@ class AnsweredRun:
 
 async def _read(stdin: Stdin | None) -> bytes:
     """All that a command would have read."""
-    match stdin:
-        case None:
-            return b""
-        case bytes():
-            return stdin
-        case Path():
-            return stdin.read_bytes()
-        case AsyncIterable():
-            return b"".join([chunk async for chunk in stdin])
-        case Iterable() if not hasattr(stdin, "read"):
-            return b"".join(stdin)
-        case _:
-            data: bytes = stdin.read()
-            return data
+    return b"" if stdin is None else b"".join([chunk async for chunk in chunks_of(stdin, moved=lambda: None)])

@@ -23,8 +23,9 @@ from rota.queue import dispatcher
 from rota.queue.child_calls import asks, call_of
 from rota.queue.handler import Handler
 from rota.queue.io.context import NO_SESSIONS_IN_A_CHILD, NOT_IN_A_CHILD, ONLY_IN_A_THREAD, Context, Yielded
-from rota.queue.job import ClaimedJob, Finish, HandlerOutcome, NewJob, Outcome, Release, State, Yield
+from rota.queue.job import ClaimedJob, Finish, NewJob, Outcome, Release, State
 from rota.queue.kind import Kind
+from rota.queue.outcomes import HandlerOutcome, Yield
 from rota.sessions import Sessions
 
 Call = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rota.io import terminal
-from rota.io.terminal import between, duration, parse_age, plain, print_facts, print_json, print_table
+from rota.io.terminal import between, parse_age, plain, print_facts, print_json, print_table
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NASTY = "a\x1b[31mred\x07\x9b2J\rb\nc\td\0\u202eevil\u200b <b>&amp; [red]rich[/red] \x7f"
@@ -171,18 +171,6 @@ def test_facts_without_a_value_are_left_out_and_long_ones_go_on_below_themselves
 
 
 # --- times ---
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0.0 s"), (0.04, "0.0 s"), (3.14, "3.1 s"), (9.94, "9.9 s"), (10, "10 s"), (119, "119 s"), (120, "2 min"),
-        (7199, "120 min"), (7200, "2 h"), (172_799, "48 h"), (172_800, "2 d"), (3650 * 86_400, "3650 d"),
-        (-3.14, "-3.1 s"), (-7200, "-2 h"),
-    ],
-)  # fmt: skip
-def test_durations_have_two_digits_or_so(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
 
 
 def test_a_time_is_so_long_ago_or_so_far_away() -> None:

@@ -38,23 +38,9 @@ from rota.queue.dispatcher import (
     yielding,
 )
 from rota.queue.history import TryEnd
-from rota.queue.job import (
-    Again,
-    Ask,
-    Cancelled,
-    ClaimedJob,
-    Fail,
-    Finish,
-    GiveBack,
-    NewJob,
-    Outcome,
-    Release,
-    Retry,
-    Scope,
-    Snooze,
-    Yield,
-)
+from rota.queue.job import Ask, ClaimedJob, Finish, NewJob, Outcome, Release, Scope
 from rota.queue.kind import Kind
+from rota.queue.outcomes import Again, Cancelled, Fail, GiveBack, Retry, Snooze, Yield
 from rota.queue.pause import Paused
 from rota.queue.payload import TEXT_BYTES_MAX
 from rota.queue.retry import Exponential, Fixed

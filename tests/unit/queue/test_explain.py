@@ -9,22 +9,11 @@ import pytest
 
 from rota.commands import CallInLine, KindShare, Place, Standing
 from rota.ids import JobId
-from rota.queue.explain import (
-    AHEAD_MAX,
-    Explanation,
-    Facts,
-    FleetFacts,
-    Gate,
-    PauseFacts,
-    RunningJob,
-    Taker,
-    duration,
-    explain,
-    plain,
-    span,
-)
+from rota.queue.explain import Explanation, explain, plain
+from rota.queue.gates import Gate
 from rota.queue.job import JobRow, State
 from rota.queue.standing import ServerFacts
+from rota.queue.why_facts import AHEAD_MAX, Facts, FleetFacts, PauseFacts, RunningJob, Taker
 
 NOW = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
 ID = JobId(UUID("0197c0de-0000-7000-8000-000000000001"))
@@ -264,16 +253,6 @@ def test_an_end_says_how_and_why_and_how_to_run_it_again() -> None:
     cancelled = explained(job(state=State.CANCELLED, finished_at=at(-5), last_error="Cancelled by an operator"))
     assert cancelled.headline == "cancelled 5 s ago, priority 20"
     assert cancelled.gates[0].words == "Somebody wanted it to end."
-
-
-# Words
-
-
-def test_durations_and_spans_are_said_as_people_do() -> None:
-    assert [duration(size) for size in (0.4, 119, 121, 7201, 172_801, -30)] == [
-        "0 s", "119 s", "2 min", "2 h", "2 d", "30 s"
-    ]  # fmt: skip
-    assert (span(180, 300), span(100, 200), span(61, 61)) == ("3 to 5 min", "100 s to 3 min", "about 61 s")
 
 
 def test_it_is_json_too() -> None:

@@ -12,6 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
+from rota import Context
 from rota.errors import PayloadError, SettingsError
 from rota.queue.handler import Handler, make_handler
 from rota.queue.kind import Kind
@@ -80,6 +81,54 @@ def test_a_function_that_needs_more_is_refused(function: Callable[..., Any], sho
     assert refusal(function) == (
         f"The handler of kind 'resize' takes {shown}; it may take (ctx, payload), (ctx) or nothing."
     )
+
+
+class Model(pydantic.BaseModel):
+    n: int
+
+
+class Record(msgspec.Struct):
+    n: int
+
+
+@dataclass
+class Own:
+    n: int
+
+
+def first(annotation: Any, *, more: bool) -> Callable[..., Any]:
+    """A function whose first parameter has this annotation."""
+
+    def alone(n: Any) -> None: ...
+    def both(n: Any, m: Any) -> None: ...
+
+    made = both if more else alone
+    made.__annotations__["n"] = annotation
+    return made
+
+
+@pytest.mark.parametrize(
+    "annotation", [int, str | None, list[int], dict[str, Any], Annotated[str, "x"], TypedDict("T", {}), "str"]
+)
+def test_data_in_the_place_of_the_context_is_refused(annotation: Any) -> None:
+    for more in (False, True):
+        said = refusal(first(annotation, more=more))
+        assert "takes n: " in said and ", where it is given its context: write (ctx, n: " in said
+    assert refusal(first(int, more=False)).endswith("write (ctx, n: int).")
+
+
+@pytest.mark.parametrize("annotation", [Model, Record, Own])
+def test_a_class_of_the_program_may_be_a_context_of_its_own_beside_a_payload(annotation: Any) -> None:
+    assert "write (ctx, n: " in refusal(first(annotation, more=False))
+    handler_of(first(annotation, more=True))
+
+
+@pytest.mark.parametrize(
+    "annotation", [Any, object, Context, "Context", "OnlyForTheTypeChecker", Callable[[], Any], Context | None]
+)
+def test_any_other_annotation_may_mean_the_context(annotation: Any) -> None:
+    for more in (False, True):
+        handler_of(first(annotation, more=more))
 
 
 def test_what_is_no_function_is_refused() -> None:

@@ -11,21 +11,16 @@ from rota.lease import Lease
 from rota.queue.job import (
     ENDED,
     NEXT_STATES,
-    Again,
-    Cancelled,
     ClaimedJob,
     Dedupe,
-    Fail,
-    GiveBack,
     Outcome,
-    Retry,
     Scope,
-    Snooze,
     State,
     forever_key,
     open_key,
     queued_key,
 )
+from rota.queue.outcomes import Again, Cancelled, Fail, GiveBack, Retry, Snooze
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

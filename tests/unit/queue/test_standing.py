@@ -7,6 +7,7 @@ from rota.queue.standing import (
     ServerFacts,
     calls_of,
     heard,
+    kinds_before,
     kinds_of,
     news,
     place_of_queued,
@@ -56,6 +57,8 @@ def test_kinds_share_what_their_services_draw_from() -> None:
     assert sharing("hash", [ONE, OTHER]) == sharing("film", [ServerFacts()]) == []
     assert kinds_of("mix", STANDING) == ["clip", "film"]
     assert kinds_of("unheard", STANDING) == []
+    assert kinds_before("mix", [ServerFacts(), OTHER, ONE]) == ["clip", "film"]
+    assert kinds_before("unheard", [ONE, OTHER]) == []
 
 
 def test_a_call_stands_behind_what_nobody_has_claimed() -> None:

@@ -8,10 +8,11 @@ import msgspec
 
 from rota.runners import gateway_events as events
 from rota.runners import messages
+from rota.runners.frames import Frame
 from rota.runners.gateway import Gateway
 from rota.runners.gateway_admission import Rules
 from rota.runners.gateway_events import Identity, Job, Lease
-from rota.runners.messages import Frame, Held, Limits, Requires
+from rota.runners.messages import Held, Limits, Requires
 from rota.runners.token import TokenKeys
 
 WALL = 1_800_000_000.0

@@ -10,7 +10,8 @@ from rota.runners import agent_events as events
 from rota.runners import messages
 from rota.runners.agent import Agent, Phase
 from rota.runners.agent_events import Answer
-from rota.runners.messages import Frame, LeaseAnswer, Limits, Requires
+from rota.runners.frames import Frame
+from rota.runners.messages import LeaseAnswer, Limits, Requires
 
 WALL = 1_800_000_000.0
 JOB, OTHER = "0197c7a0-0000-7000-8000-0000000000a1", "0197c7a0-0000-7000-8000-0000000000a2"

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from rota.ids import JobId
-from rota.queue.explain import PauseFacts
 from rota.queue.health import Level
 from rota.queue.job import JobRow, State
+from rota.queue.why_facts import PauseFacts
 from rota.runners.api import RunnerBody
 from rota.runners.explain import Explanation, GatewaySeen, RunnerFacts, explain_runner
 from rota.runners.health import RunnerHealth, examine_runners

@@ -4,8 +4,8 @@ import pytest
 
 from rota.runners import gateway_events as events
 from rota.runners import messages
+from rota.runners.frames import Frame
 from rota.runners.gateway_events import Identity, Lease
-from rota.runners.messages import Frame
 from rota.runners.token import Claims
 from tests.unit.runners.gateway_desk import JOB, KEYS, OTHER, SESSION, WALL, Desk, messages_of, of
 

@@ -24,6 +24,7 @@ from rota.objects.store import CONTENT_TYPE
 UPLOAD_BYTES_MAX: Final = 5 * 1024**3
 """What S3 takes in one PUT."""
 STALL_S: Final = 120.0
+"""A transfer on which nothing moves for so long is cut off, as runners do it at their end."""
 REST_BYTES_MAX: Final = 8 * 1024 * 1024
 REST_S_MAX: Final = 5.0
 """How much of an upload that is refused is read, and for how long: who is still sending when the connection is closed

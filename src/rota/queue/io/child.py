@@ -52,8 +52,9 @@ from rota.queue.child_messages import (
 from rota.queue.handler import PAYLOAD_TYPE, Handler, make_handler
 from rota.queue.history import JobLog, LogLine
 from rota.queue.io.context import NO_SESSIONS_IN_A_CHILD, NOT_IN_A_CHILD, Context, Yielded
-from rota.queue.job import Finish, GiveBack, HandlerOutcome, NewJob, Yield
+from rota.queue.job import Finish, NewJob
 from rota.queue.kind import Kind
+from rota.queue.outcomes import GiveBack, HandlerOutcome, Yield
 from rota.queue.payload import cut_text, encode
 from rota.sessions import Sessions
 

@@ -22,6 +22,7 @@ from rota.queue.io.store import Store
 from rota.queue.job import Finish, Outcome, Release, State
 
 BATCH_MAX: Final = 1000
+"""Ends in one statement, as many as one claim brings."""
 PENDING_MAX: Final = 10_000
 """Ends that may wait to be written; beyond it the worker claims nothing new."""
 

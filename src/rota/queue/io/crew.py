@@ -36,7 +36,8 @@ from rota.queue.io.leases import GuardedBook
 from rota.queue.io.metering import Metering
 from rota.queue.io.running import KILL_GRACE_S, Running, Stopped, Surroundings, Written, run_in_child
 from rota.queue.io.store import Store
-from rota.queue.job import ClaimedJob, Finish, Full, HandlerOutcome, Outcome, State, Yield
+from rota.queue.job import ClaimedJob, Finish, Full, Outcome, State
+from rota.queue.outcomes import HandlerOutcome, Yield
 from rota.sessions import Sessions
 
 TURN_S: Final = 0.005
@@ -44,6 +45,7 @@ TURN_S: Final = 0.005
 LOOP_BLOCKED_S: Final = 0.2
 """An event loop that has not answered for so long, when a lease is about to end, is taken for blocked."""
 THREADS_MAX: Final = 1000
+"""Threads of one process, whatever its limits add up to; each is made when it is needed first."""
 CHILDREN_IDLE_MAX: Final = 16
 """Warm child processes that are kept; each takes the memory of one Python with the program's imports."""
 
@@ -115,15 +117,6 @@ class Crew:
 
     def __len__(self) -> int:
         return len(self._running)
-
-    def runs_none_of(self, ids: Iterable[JobId]) -> bool:
-        """Whether no run of any of these jobs is under way."""
-        return self._running.keys().isdisjoint(ids)
-
-    def runs(self, lease: Lease) -> bool:
-        """Whether the run of this lease is under way."""
-        running = self._running.get(lease.job_id)
-        return running is not None and running.job.lease == lease
 
     def start(self, claimed: Iterable[ClaimedJob], *, sent_at: float) -> None:
         """Runs claimed jobs, in their order. `sent_at`: the clock before the claim was sent."""

@@ -23,12 +23,10 @@ from rota.queue import periodic
 from rota.queue.history import TRIES_KEPT, TryEnd
 from rota.queue.io.adding import Adding
 from rota.queue.io.rows import STATES, one_end, swept_of, unless
-from rota.queue.job import Finish, Outcome, Release, State, Swept
-
-CANCEL_GRACE_S: Final = 30.0
-"""How long a holder has to answer a cancel before the job ends without it."""
+from rota.queue.job import CANCEL_GRACE_S, Finish, Outcome, Release, State, Swept
 
 SWEEP_MAX: Final = 1000
+"""Leases that one sweep ends: so many rows it locks at once."""
 
 GOING_ON: Final = (Outcome.RETRY, Outcome.AGAIN)
 """Ends of tries after which the job is queued again."""

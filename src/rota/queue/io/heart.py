@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import inf
 from random import Random
 from typing import Final
 
@@ -49,9 +48,13 @@ LAST_LEFT_S: Final = 0.5
 ASK_EVERY_S: Final = 1.0
 """How often it asks for cancelled jobs in place of an event loop that does not."""
 STOP_MAX_S: Final = 10.0
+"""How long its thread may take to end; a statement that is under way is given up with its connection."""
 STOP_LOOK_S: Final = 0.01
+"""Between two looks whether it has."""
 LOOK_MAX_S: Final = 0.5
+"""Between two looks at the book: the shortest lease is a second."""
 LOOK_MIN_S: Final = 0.01
+"""The shortest pause before a look that is due: it leaves the interpreter to others."""
 
 log = get_logger("rota.worker")
 
@@ -133,10 +136,13 @@ class Heart:
         thread, self._thread = self._thread, None
         # Not in a thread that waits for this one: handlers may keep all of those that an event loop has.
         gives_up_at = lease_clock() + STOP_MAX_S
-        while thread is not None and thread.is_alive() and lease_clock() < gives_up_at:  # noqa: ASYNC110 - a thread
-            await asyncio.sleep(STOP_LOOK_S)
-        self._warden.close()
-        self._timer.set(inf)
+        try:
+            while thread is not None and thread.is_alive() and lease_clock() < gives_up_at:  # noqa: ASYNC110 - a thread
+                await asyncio.sleep(STOP_LOOK_S)
+        finally:
+            # Nobody tells them any more by when somebody looks: both would end this process.
+            self._warden.close()
+            self._timer.close()
 
     def _run(self) -> None:
         try:

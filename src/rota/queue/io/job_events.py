@@ -12,6 +12,7 @@ from rota.queue.job import ClaimedJob
 from rota.queue.payload import cut_text
 
 TRACEBACK_BYTES_MAX: Final = 6000
+"""Of a traceback, the end: it leaves room for the other fields of its line."""
 
 Keep = Callable[[str, str, dict[str, Any]], None]
 """Takes level, event and fields of a line."""

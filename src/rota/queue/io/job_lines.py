@@ -23,6 +23,7 @@ from rota.queue.io.store import Store
 GATHER_S: Final = 0.25
 """How long lines are gathered for a statement."""
 BATCH_MAX: Final = 1000
+"""Lines in one statement."""
 PENDING_MAX: Final = 20_000
 """Lines that wait while the database is away: some ten megabytes at most."""
 

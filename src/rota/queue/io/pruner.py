@@ -17,7 +17,9 @@ from rota.queue.kind import Kind
 from rota.queue.retention import Keep, Rule, rules
 
 EVERY_S: Final = 60.0
+"""Between two looks, about; each server has its own moment."""
 BATCH: Final = 5000
+"""Jobs that one statement removes: some tens of milliseconds."""
 LATE_S: Final = 120.0
 """How much later than it says a job's end may become visible: a statement takes 30 seconds at most."""
 AFRESH_S: Final = 3600.0

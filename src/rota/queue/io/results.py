@@ -16,6 +16,7 @@ from rota.ids import JobId
 from rota.queue.job import ENDED, Answer, State
 
 PAUSE_MIN_S: Final = 0.02
+"""The pause after the first question; it grows, for a job that took long may take longer."""
 PAUSE_MAX_S: Final = 1.0
 PAUSE_GROWTH: Final = 1.5
 ASK_MAX: Final = 1000

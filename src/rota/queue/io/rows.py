@@ -73,6 +73,7 @@ def unless(values: list[Any], usual: Any) -> list[Any] | None:
 
 
 def columns_of(marks: Sequence[Mark]) -> tuple[list[Any], ...]:
+    """Marks as five columns: kind, priority, run_after, job id, age in seconds."""
     return (
         [mark.kind for mark in marks],
         [mark.priority for mark in marks],
@@ -83,12 +84,14 @@ def columns_of(marks: Sequence[Mark]) -> tuple[list[Any], ...]:
 
 
 def in_order(rows: Iterable[Sequence[Any]]) -> list[ClaimedJob]:
+    """Rows of claim.sql as jobs, in the queue's order: a statement that updates gives them in any."""
     claimed = [claimed_of(row) for row in rows]
     claimed.sort(key=lambda job: job.order)
     return claimed
 
 
 def claimed_of(row: Sequence[Any]) -> ClaimedJob:
+    """A row of claim.sql or claim_turns.sql, by position."""
     # By position, in the order of claim.sql: this runs for every job.
     job_id, kind, tenant, payload, priority, epoch, tries, max_tries, run_after, created_at, scope, progress, trace = (
         row
@@ -110,10 +113,12 @@ def claimed_of(row: Sequence[Any]) -> ClaimedJob:
 
 
 def swept_of(row: Mapping[str, Any]) -> Swept:
+    """A row of sweep.sql: id, epoch, kind, holder, state, tries."""
     return Swept(Lease(JobId(row["id"]), row["epoch"]), row["kind"], row["holder"], State(row["state"]), row["tries"])
 
 
 def row_of(row: Mapping[str, Any]) -> JobRow:
+    """A row of list.sql or show.sql: the fields of `JobRow`."""
     values = dict(row)
     values["id"] = JobId(values["id"])
     values["state"] = State(values["state"])

@@ -17,9 +17,21 @@ from rota.ids import Holder, JobId
 from rota.io.postgres import Connection, translated
 from rota.lease import Lease, Renewal
 from rota.queue.history import LOG_LINES_MAX, LOG_RUNS_KEPT, KeptLine, LogLine, Stopped, Try, TryEnd
-from rota.queue.io.ends import CANCEL_GRACE_S, Ends
+from rota.queue.io.ends import Ends
 from rota.queue.io.rows import STATES, columns_of, in_order, row_of
-from rota.queue.job import Answer, Ask, ClaimedJob, FailedJob, Full, JobFilter, JobRow, Poll, Retried, State
+from rota.queue.job import (
+    CANCEL_GRACE_S,
+    Answer,
+    Ask,
+    ClaimedJob,
+    FailedJob,
+    Full,
+    JobFilter,
+    JobRow,
+    Poll,
+    Retried,
+    State,
+)
 from rota.queue.marks import Mark
 from rota.queue.payload import encode
 from rota.queue.retention import Keep, Pruned, Rule
@@ -345,3 +357,9 @@ class Store(Ends):
         counted, and kinds without any are left out."""
         rows = await self._fetch("unclaimed.sql", job_id, list(kinds), UNCLAIMED_MAX, now)
         return {row["kind"]: row["unclaimed"] for row in rows}
+
+    async def unclaimed_above(self, priority: int, *, kinds: Sequence[str], now: datetime | None = None) -> int:
+        """How many due jobs of these kinds that no worker has claimed are more urgent than a call of no job; at most
+        UNCLAIMED_MAX are counted."""
+        (row,) = await self._fetch("unclaimed_above.sql", priority, list(kinds), UNCLAIMED_MAX, now)
+        return int(row["unclaimed"])

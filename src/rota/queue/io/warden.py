@@ -57,8 +57,12 @@ class Warden:
         if not self.gone:
             return
         self.close()
-        theirs, ours = os.pipe()
-        os.set_blocking(ours, False)
+        try:
+            theirs, self._pipe = os.pipe()
+        except OSError as error:
+            self._tell_of_failure(error)
+            return
+        os.set_blocking(self._pipe, False)
         slate = self._slate.descriptor
         argv = [sys.executable, "-I", "-S", str(PROGRAM), str(theirs), str(slate), str(os.getpid()), _format()]
         try:
@@ -67,14 +71,17 @@ class Warden:
             )
             self._tell_at_start(self._process)
         except OSError as error:
-            os.close(ours)
-            if not self._failed:
-                log.warning("there is no warden: a handler may hold the interpreter beyond its lease", error=str(error))
-            self._failed = True
+            self.close()
+            self._tell_of_failure(error)
         else:
-            self._pipe, self.gone, self._failed = ours, False, False
+            self.gone = self._failed = False
         finally:
             os.close(theirs)
+
+    def _tell_of_failure(self, error: OSError) -> None:
+        if not self._failed:
+            log.warning("there is no warden: a handler may hold the interpreter beyond its lease", error=str(error))
+        self._failed = True
 
     def _tell_at_start(self, process: "subprocess.Popen[bytes]") -> None:
         """Where the jobs are given back. Not by its arguments, which everybody may read: there is a password in it."""

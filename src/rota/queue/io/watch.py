@@ -13,7 +13,6 @@ from typing import Any
 from rota.commands import CallInLine, Place
 from rota.ids import JobId
 from rota.io.postgres import Database, statement
-from rota.queue.explain import AHEAD_MAX, PACE_MAX, Facts, FleetFacts, PauseFacts, RunningJob, Taker
 from rota.queue.io.store import Store
 from rota.queue.job import JobRow, Scope, State
 from rota.queue.server import LIVE_S
@@ -30,6 +29,7 @@ from rota.queue.watching import (
     Overview,
     Viewer,
 )
+from rota.queue.why_facts import AHEAD_MAX, PACE_MAX, Facts, FleetFacts, PauseFacts, RunningJob, Taker
 
 
 class Watch:

@@ -35,12 +35,13 @@ from rota.runners.agent_events import (
     Tick,
 )
 from rota.runners.dial import Gateway
+from rota.runners.frames import Frame, encode
 from rota.runners.io.disk import Lack, Room
 from rota.runners.io.gateway_link import GatewayLink
 from rota.runners.io.proof import Prove
 from rota.runners.io.ringlog import RingLog
 from rota.runners.io.workshop import MakeMedia, Workshop
-from rota.runners.messages import Capabilities, Frame, Hello, encode
+from rota.runners.messages import Capabilities, Hello
 
 LOOK_S: Final = 1.0
 """The longest between two looks at the clocks: timers of the system stand still while it sleeps."""

@@ -18,11 +18,12 @@ from starlette.routing import BaseRoute, Route
 from rota.errors import DeviceNotFound, PairingError
 from rota.io.log import get_logger
 from rota.runners import api, handshake, pairing
+from rota.runners.codes import CloseCode
 from rota.runners.handshake import Refusal, dialled_host
 from rota.runners.io.devices import Devices
 from rota.runners.io.proving import prove
 from rota.runners.io.requests import Refused, answered, body_of, to_json
-from rota.runners.messages import CloseCode, DeviceAuth
+from rota.runners.messages import DeviceAuth
 from rota.runners.pairing import read_code
 from rota.runners.ramp import Ramp, told_s
 

@@ -25,13 +25,15 @@ from rota.io.log import get_logger
 from rota.lease import Lease
 from rota.runners import gateway_events as events
 from rota.runners import handshake
+from rota.runners.codes import CloseCode
+from rota.runners.frames import Frame, encode
 from rota.runners.gateway import Gateway
 from rota.runners.io.devices import Devices
 from rota.runners.io.hellos import Hellos
 from rota.runners.io.lanes import Gathered, Lanes
 from rota.runners.io.store import RunnerStore
 from rota.runners.matching import RunnerKind, Target, offered
-from rota.runners.messages import CloseCode, DeviceAuth, Frame, Limits, Requires, encode
+from rota.runners.messages import DeviceAuth, Limits, Requires
 from rota.runners.records import Assigned, AuditNote, Back, End, RunnerAsk, version_key
 
 WRITE_S: Final = 60.0

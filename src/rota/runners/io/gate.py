@@ -46,7 +46,8 @@ class Gates:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.free(execution_id)
-            else:
+            elif turn in queue:
+                # Else the gate was freed meanwhile, and this one was passed over.
                 queue.remove(turn)
             raise
         self._openers[execution_id] = task

@@ -21,6 +21,7 @@ from rota.io.reach import why_not_reached
 from rota.runners.engine_answers import AGAIN_S, JobView, OpAnswer, read_answer, read_job, read_staging, refused
 
 CONNECT_S: Final = 10.0
+"""How long a gateway, or the balancer before it, may take to accept a connection."""
 ANSWER_S: Final = 30.0
 """How long a short request may take."""
 WAIT_S: Final = 30
@@ -32,6 +33,7 @@ HELD_S: Final = 20.0
 """A request that was lost after so long was taken: a balancer's limit cut it off, and no gateway is missing."""
 AGAIN_FIRST_S: Final = 0.2
 AGAIN_MOST_S: Final = 5.0
+"""The pauses between such tries, which double."""
 OP_SLACK_S: Final = 15.0
 """What the gateway gets on top of an op's own time, to say itself that it is over."""
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024

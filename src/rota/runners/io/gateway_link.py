@@ -21,8 +21,8 @@ from rota.errors import ProtocolError, SettingsError
 from rota.io.log import SILENT, get_logger, redact
 from rota.runners.agent_events import Connected, DialFailed, Dropped, Heard, Received
 from rota.runners.dial import Gateway
+from rota.runners.frames import READ_BYTES_MAX, SUBPROTOCOL, from_gateway
 from rota.runners.io.trust import proxy_to, with_plain_account
-from rota.runners.messages import READ_BYTES_MAX, SUBPROTOCOL, from_gateway
 
 OPEN_TIMEOUT_S: Final = 20.0
 """How long dialling may take, with a proxy and TLS on a slow line."""

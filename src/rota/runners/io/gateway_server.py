@@ -23,11 +23,11 @@ from rota.io.log import get_logger
 from rota.io.open_files import limit
 from rota.io.outbox import Outbox
 from rota.io.serving import Place, QuietWebSocket, Serving
+from rota.runners.frames import PAYLOAD_BYTES_MAX, READ_BYTES_MAX, SUBPROTOCOL, from_runner
 from rota.runners.handshake import dialled_host
 from rota.runners.io.exchange import Exchange
 from rota.runners.io.figures import Figures
 from rota.runners.io.internal_api import InternalApi
-from rota.runners.messages import PAYLOAD_BYTES_MAX, READ_BYTES_MAX, SUBPROTOCOL, from_runner
 
 CONNECTIONS_MAX: Final = 15_000
 """Connections at once, where the system allows that many open files."""

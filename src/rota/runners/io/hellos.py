@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import Final
 
 from rota.runners import gateway_events as events
+from rota.runners.codes import CloseCode
 from rota.runners.handshake import Refusal
 from rota.runners.io.devices import Devices
 from rota.runners.io.proving import judge, used_before
 from rota.runners.io.store import RunnerStore
 from rota.runners.matching import RunnerKind
-from rota.runners.messages import CloseCode, DeviceAuth
+from rota.runners.messages import DeviceAuth
 from rota.runners.records import Device
 
 SIGNATURES_IN_A_ROW: Final = 16

@@ -35,6 +35,7 @@ from rota.runners.openapi import document
 FORWARDED: Final = "x-rota-forwarded"
 """Marks a request that came from another replica: it is not forwarded again (S58)."""
 FORWARD_CONNECT_S: Final = 5.0
+"""How long another replica, which is near, may take to accept a connection."""
 FORWARD_LOOK_S: Final = 5.0
 """How often a gateway that forwarded an op looks whether the session is still there: one that stands still, or has left
 the network, says nothing for as long as an op may take."""

@@ -22,14 +22,16 @@ from rota.io.ffmpeg_run import ProgressReader
 from rota.io.to_the_end import to_the_end
 from rota.runners import ops
 from rota.runners.argv import Compiled, compile_argv
+from rota.runners.codes import JobType, OpCode
 from rota.runners.failures import OpFailure
 from rota.runners.ffmpeg_report import Complaints, expected_s
+from rota.runners.frames import PAYLOAD_BYTES_MAX
 from rota.runners.io.disk import is_full, used_bytes
 from rota.runners.io.session_folder import SessionFolder
 from rota.runners.io.session_paths import NewFile, make_folders, open_to_read, size_of
 from rota.runners.io.tool_run import ToolRunner
 from rota.runners.io.transfers import Transfers
-from rota.runners.messages import PAYLOAD_BYTES_MAX, JobType, OpCode, OpError, Part
+from rota.runners.messages import OpError, Part
 
 OnProgress = Callable[[float | None, str | None], None]
 """Told how far an op is, 0.0 to 1.0 where that is known, and a few words."""

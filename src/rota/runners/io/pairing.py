@@ -39,7 +39,9 @@ from rota.runners.messages import DeviceAuth
 from rota.version import __version__
 
 TIMEOUT_S: Final = 30.0
+"""How long a request may take, with a proxy and TLS on a slow line."""
 ANSWER_BYTES_MAX: Final = 64 * 1024
+"""What is read of an answer: a pairing has some hundred bytes."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 

@@ -14,10 +14,11 @@ from typing import Final
 
 from rota.errors import MediaError
 from rota.io.ffmpeg import Tools, find_tools
+from rota.runners.codes import JobType
 from rota.runners.io.disk import MIB
 from rota.runners.io.walls import find_walls
 from rota.runners.isolation import Isolation
-from rota.runners.messages import PROTOCOL_VERSION, Capabilities, JobType
+from rota.runners.messages import PROTOCOL_VERSION, Capabilities
 from rota.settings import Settings
 from rota.version import __version__
 

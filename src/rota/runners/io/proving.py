@@ -10,10 +10,11 @@ import time
 from dataclasses import dataclass
 
 from rota.runners import handshake
+from rota.runners.codes import CloseCode
 from rota.runners.gateway_admission import DISABLED
 from rota.runners.handshake import Refusal
 from rota.runners.io.devices import Devices
-from rota.runners.messages import CloseCode, DeviceAuth
+from rota.runners.messages import DeviceAuth
 from rota.runners.records import Device
 
 

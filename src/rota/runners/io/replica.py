@@ -120,8 +120,15 @@ class Replica:
 
         Raises: DatabaseAway, SchemaError, SettingsError.
         """
-        settings = self._settings
         await self._database.start()
+        try:
+            await self._start()
+        except BaseException:
+            await self._database.stop()
+            raise
+
+    async def _start(self) -> None:
+        settings = self._settings
         store, devices = RunnerStore(self._database), Devices(self._database)
         await store.depth()  # a schema that is missing is found before anybody connects
         gateway = Gateway(self._rules, self._keys, SystemRandom())

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from rota.errors import DatabaseAway, JobNotFound, OrganisationDisabled
 from rota.runners import api
 from rota.runners.api import Problem
-from rota.runners.messages import check_depth
+from rota.runners.frames import check_depth
 
 OWN_FIELDS: Final = frozenset({"spec", "args"})
 

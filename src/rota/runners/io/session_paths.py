@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from rota.errors import PathNotAllowed
+from rota.runners.codes import OpCode
 from rota.runners.failures import OpFailure
-from rota.runners.messages import OpCode
 from rota.runners.paths import session_path
 
 PART_PREFIX: Final = "part-"

@@ -17,8 +17,8 @@ from rota.errors import JobNotFound, OrganisationDisabled
 from rota.ids import JobId, uuid_v7s
 from rota.io.postgres import Connection, Database, statement
 from rota.lease import Lease
+from rota.runners.messages import LEASE_S
 from rota.runners.records import (
-    LEASE_S,
     POOL,
     Assigned,
     Back,

@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from rota.io.postgres import Database
-from rota.queue.explain import PauseFacts
+from rota.queue.why_facts import AHEAD_MAX, PauseFacts
 from rota.runners import api
 from rota.runners.explain import GatewaySeen, RunnerFacts
 from rota.runners.health import RunnerHealth
@@ -26,8 +26,8 @@ from rota.settings import Settings
 
 LIVE_S: Final = 60.0
 """Each gateway says every 10 seconds that it is there."""
-AHEAD_MAX: Final = 100_000
 ANSWER_S: Final = 5.0
+"""How long a gateway may take to say who is connected; what it does not say, the explanation says."""
 
 
 async def read_runners(database: Database, settings: Settings) -> RunnerHealth:

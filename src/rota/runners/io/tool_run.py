@@ -18,9 +18,9 @@ from typing import Final, Literal
 from rota.io.ffmpeg import Tools
 from rota.io.memory import memory_bytes, taken_bytes
 from rota.io.to_the_end import to_the_end
+from rota.runners.codes import OpCode
 from rota.runners.failures import OpFailure
 from rota.runners.isolation import Isolation, Limits
-from rota.runners.messages import OpCode
 from rota.slots.io.descriptors import Drain
 from rota.slots.io.keepers import Keeper, KeeperDied, Keepers
 from rota.slots.keeper_messages import FRAME_BYTES_MAX, Ended, Run

@@ -22,10 +22,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from rota.errors import SettingsError
+from rota.runners.codes import OpCode
 from rota.runners.dial import is_here, is_near
 from rota.runners.failures import OpFailure
 from rota.runners.io.trust import proxy_to
-from rota.runners.messages import OpCode
 from rota.runners.ops import Moved
 
 CHUNK_BYTES: Final = 1024 * 1024

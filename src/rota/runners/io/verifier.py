@@ -23,15 +23,16 @@ from rota.errors import ArgvNotAllowed, ObjectError, ObjectNotFound, Verificatio
 from rota.objects.keys import check_final_key, verifying_key
 from rota.objects.store import Head, ObjectStore
 from rota.runners.argv import compile_argv
+from rota.runners.codes import OpCode
 from rota.runners.expectation import Media, mismatch
 from rota.runners.failures import OpFailure
 from rota.runners.ffmpeg_report import Complaints
 from rota.runners.io.session_folder import SessionFolder
 from rota.runners.io.tool_run import ToolRunner
-from rota.runners.messages import OpCode
 
 _EXTENSION: Final = re.compile(r"\.[A-Za-z0-9]{1,9}")
 PROBE_S: Final = 60.0
+"""How long ffprobe may take for one output: it reads the heads of its streams, and nothing whole."""
 PROBE_BYTES_MAX: Final = 8 * 1024 * 1024
 """ffprobe's words on a file with thousands of streams; whoever needs more is no output of ours."""
 ROOM_BYTES: Final = 1024 * 1024

@@ -32,10 +32,11 @@ from rota.runners.agent_events import (
     SessionBroke,
     SessionEnded,
 )
+from rota.runners.codes import OpCode
 from rota.runners.io.answers import Answers
 from rota.runners.io.disk import used_bytes
 from rota.runners.io.ringlog import RingLog
-from rota.runners.messages import Assign, OpCode, OpError, Part
+from rota.runners.messages import Assign, OpError, Part
 from rota.runners.ops import plain
 
 FILES: Final = "files"

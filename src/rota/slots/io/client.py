@@ -125,7 +125,8 @@ class SlotClient:
         self._wake = asyncio.Event()
         self._tick_at: float | None = None
         self._ended_links: list[LegacyLink] = []
-        self._opening: asyncio.Task[None] | None = None
+        self._opening: set[asyncio.Task[None]] = set()
+        """Pipes for exec servers of the older protocol, which are being opened."""
         self._numbers = 0
         self._ticking: asyncio.Task[None] | None = None
 
@@ -155,6 +156,10 @@ class SlotClient:
         for link in links:
             link.close()
         await asyncio.gather(*(link.closed() for link in links))
+        for opening in self._opening:
+            opening.cancel()
+        if self._opening:
+            await asyncio.wait(set(self._opening))
         for pipes in self._pipes.values():
             await pipes.stop()
         self._pipes.clear()
@@ -501,7 +506,9 @@ class SlotClient:
                 tls=self._options.tls,
                 heard=lambda said: self._hear(number, said),
             )
-            self._opening = asyncio.get_running_loop().create_task(self._announce_legacy(site, site.legacy))
+            opening = asyncio.get_running_loop().create_task(self._announce_legacy(site, site.legacy))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
         self._changed()
 
     async def _announce_legacy(self, site: _Site, link: LegacyLink) -> None:

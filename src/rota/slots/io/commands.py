@@ -10,9 +10,10 @@ import errno
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from rota.errors import ArgumentsError, SettingsError
 from rota.io.log import get_logger
@@ -36,8 +37,7 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 log = get_logger("rota.execserver")
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(Struct, frozen=True):
     """A command with what is lent to it; `subject` stands for it in the record of what runs."""
 
     id: str

@@ -7,9 +7,10 @@ What the receipt says of the output, its length and digest, is compared with wha
 import asyncio
 import contextlib
 import hashlib
+import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from rota.commands import Call, Place, Stdin
 from rota.errors import ExecError, ExecFailed, ExecLost, ExecRefused, ExecStopped
@@ -97,12 +98,13 @@ class ExecRun:
         if self._has_slot.is_set():
             return None
         unclaimed = 0 if self.call.unclaimed is None else await self.call.unclaimed()
-        place = await self._locate(self.job_id)
+        # Others may wait for the same answer: who waits no longer must not end it for them.
+        place = await asyncio.shield(self._locate(self.job_id))
         return None if place is None or self._has_slot.is_set() else place.behind(unclaimed)
 
     def cancel(self) -> None:
         """Stops the command, or its wait."""
-        if not self._ended.is_set() and not self.cancelled:
+        if not (self._ended.is_set() or self.cancelled or self._closed):
             self.cancelled = True
             self._stop(self.job_id)
 
@@ -281,9 +283,14 @@ async def _chunks(stdin: Any) -> AsyncIterator[bytes]:
             yield piece
 
 
-async def _file(file: BinaryIO) -> AsyncIterator[bytes]:
+async def _file(file: Any) -> AsyncIterator[bytes]:
     # What is there is handed on, where a file can tell: its writer may be slow.
     read = getattr(file, "read1", file.read)
+    if inspect.iscoroutinefunction(read):
+        # A stream of asyncio's kind. It would iterate by lines, of which data may have none.
+        while chunk := await read(CHUNK_BYTES):
+            yield chunk
+        return
     while chunk := await asyncio.to_thread(read, CHUNK_BYTES):
         yield chunk
 

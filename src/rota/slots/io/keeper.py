@@ -105,6 +105,8 @@ class _Kept:
             os.close(self.stdout)
             os.close(self.stdout_write)
             raise
+        os.set_blocking(self.stdout, False)
+        os.set_blocking(self.stderr, False)
 
     def started(self) -> None:
         """The command has them; what is open here would hide their ends."""
@@ -124,7 +126,6 @@ class _Kept:
 
 
 def _read(descriptor: int) -> tuple[bytes, bool]:
-    os.set_blocking(descriptor, False)
     found = b""
     try:
         while len(found) <= KEPT_BYTES:
@@ -144,6 +145,8 @@ class _Keeper:
         self._messages: deque[Message] = deque()
         self._descriptors: list[int] = []
         self._kept: _Kept | None = None
+        self._over: _Kept | None = None
+        self._next: _Kept | None = None
         self._own_kib = 0
         self._children = Children()
         # Heard of only where it is needed, see `_wait`: a handler costs a short command more than its wait.
@@ -163,8 +166,18 @@ class _Keeper:
                 # A Stop that finds nothing to stop came too late.
                 if isinstance(message, Run):
                     self._send(self._run(message))
+                    self._make_ready()
         except (_ServerGone, OSError):
             self._clear()
+
+    def _make_ready(self) -> None:
+        """Does what can be done while the exec server deals with the end of one command and finds another."""
+        over, self._over = self._over, None
+        if over is not None:
+            over.close()
+        if self._next is None:
+            with contextlib.suppress(OSError):  # too many files open: the next command says so, if there still are
+                self._next = _Kept()
 
     def _run(self, run: Run) -> Ended:
         descriptors, self._descriptors = self._descriptors, []
@@ -175,7 +188,7 @@ class _Keeper:
             if descriptors:
                 actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(descriptors)]
             else:
-                kept = _Kept()  # and stdin is the keeper's own: nothing
+                kept, self._next = self._next or _Kept(), None  # and stdin is the keeper's own: nothing
                 actions = [(os.POSIX_SPAWN_DUP2, kept.stdout_write, 1), (os.POSIX_SPAWN_DUP2, kept.stderr_write, 2)]
             os.chdir(run.folder)
             # A name without a slash is looked for along the exec server's own PATH. What is open here stays here:
@@ -202,7 +215,7 @@ class _Keeper:
             return Ended(status, peak_bytes)
         stdout, stderr, whole = self._kept.read()
         if whole:
-            self._kept.close()
+            self._over = self._kept
             return Ended(status, peak_bytes, None, stdout, stderr)
         # Somebody who does not belong to the command holds them open.
         self._hand_over(stdout, stderr)
@@ -285,12 +298,11 @@ class _Keeper:
 def _bounded(data_bytes_max: int) -> Iterator[Callable[[int], None]]:
     """Within the block what is started may have so much memory for each process; what the block gives takes its id,
     and makes sure that it cannot allow itself more. A spawned process inherits the limit: it never runs without."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    allowed = [limit for limit in (data_bytes_max, soft, hard) if limit not in (0, resource.RLIM_INFINITY)]
     if not data_bytes_max:
         yield lambda _pid: None
         return
-    least = min(allowed)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    least = min(limit for limit in (data_bytes_max, soft, hard) if limit != resource.RLIM_INFINITY)
     resource.setrlimit(resource.RLIMIT_DATA, (least, hard))
     try:
         yield lambda pid: _settle(pid, least)

@@ -259,6 +259,10 @@ class Keepers:
         except TimeoutError:
             keeper.close()
             raise KeeperDied(f"A process for commands was not ready within {START_S_MAX:g} s") from None
+        except asyncio.CancelledError:
+            # Nobody would take it, and nobody would end it.
+            keeper.close()
+            raise
         return keeper
 
     def _ask(self, theirs: socket.socket) -> None:

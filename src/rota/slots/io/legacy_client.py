@@ -40,6 +40,7 @@ from rota.slots.messages import (
 POLL_S: Final = 1.0
 """The seed: `GET /token` once a second."""
 ANSWER_S: Final = 10.0
+"""How long the answer to such a question may take."""
 RECEIPT_HEADER: Final = "X-Rota-Receipt"
 READ_BYTES: Final = 256 * 1024
 

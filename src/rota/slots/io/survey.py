@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rota.io.terminal import span
+from rota.durations import span
 from rota.slots.address import Address
 from rota.slots.io.links import NoBroker, SocketLink
 from rota.slots.messages import Hello, Overview, Query, ServerMessage

@@ -14,7 +14,9 @@ from rota.ids import JobId
 from rota.io.clock import lease_clock
 from rota.io.postgres import Target
 from rota.lease import Lease
+from rota.queue import dispatcher
 from rota.queue.handler import make_handler
+from rota.queue.io.heart import Last
 from rota.queue.io.leases import GuardedBook
 from rota.queue.io.store import Store
 from rota.queue.io.worker import Worker
@@ -24,9 +26,9 @@ from rota.queue.kind import Kind
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def claimed(number: int) -> ClaimedJob:
+def claimed(number: int, epoch: int = 1) -> ClaimedJob:
     return ClaimedJob(
-        Lease(JobId(UUID(int=number)), 1), "film", None, "{}", 0, 1, 3, run_after=NOW, created_at=NOW,
+        Lease(JobId(UUID(int=number)), epoch), "film", None, "{}", 0, 1, 3, run_after=NOW, created_at=NOW,
         dedupe_scope=None, progress=None, trace=None,
     )  # fmt: skip
 
@@ -88,3 +90,21 @@ async def test_a_job_that_finds_its_lease_abandoned_meanwhile_is_given_back(monk
     last = await words
     assert [finish.lease for finish in last.finishes] == [stuck.lease]
     assert [release.lease for release in last.releases] == [innocent.lease]
+
+
+async def test_a_job_that_ends_again_before_its_first_end_is_answered_is_written_too() -> None:
+    """It went back, and was claimed here once more by the time that the answer to its release came."""
+
+    async def film(ctx: rota.Context) -> None: ...
+
+    worker = Worker({"film": make_handler(film, kind=Kind("film"))}, target=Target("postgresql:///"))
+    first, second = claimed(1), claimed(1, epoch=2)
+    worker._slots.took([first, second])
+    went_back, done = dispatcher.give_back(first), Finish(second.lease, Outcome.DONE)
+    worker._ending.begins("film", went_back)
+    worker._ending.begins("film", done)
+    worker._ending.arrived([(went_back, State.QUEUED)])
+    assert worker._ending.with_these(Last([], [], threading.Thread())).finishes == [done]
+    assert worker._ending.kind_of(second.lease.job_id) == "film"
+    worker._ending.arrived([(done, State.DONE)])
+    assert worker._ending.kind_of(second.lease.job_id) == ""

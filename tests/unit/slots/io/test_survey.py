@@ -34,7 +34,7 @@ def test_what_runs_goes_first() -> None:
     assert [call.words for call in calls_of("j", looks)] == [
         "Its command ocr runs at http://a:8750 since 9 s.",
         "Its call of ocr waits for a slot of http://a:8750 since 0 s; 0 get one before it, and 2 run; its turn comes "
-        "in 3.0 s to 90 s.",
+        "in 3 to 90 s.",
     ]
 
 
