@@ -1,7 +1,6 @@
 """What is measured: commands as an exec server runs them, and bytes through a command and back."""
 
 import asyncio
-import hashlib
 import os
 import shutil
 import socket
@@ -20,6 +19,7 @@ from rota.slots.config import read_exec_config
 from rota.slots.io.commands import Commands
 from rota.slots.io.pipes import Pipes
 from rota.slots.messages import Done, Error, Job, Offer, Receipt, Want, Work, encode, from_server
+from rota.slots.output import Digest
 
 TRUE: Final = '[services.true]\ncommand = ["/bin/true"]\n'
 SLOTS: Final = 2
@@ -143,13 +143,13 @@ async def pipes(bystanders: Bystanders, count: int, folder: Path) -> list[Sample
             source, sink = server.source(_pieces(size)), server.sink()
             since, begun = bystanders.reading(), time.perf_counter()
             host.stdin.write(encode(Job("job", Work(stdin=source.url(HOST), stdout=sink.url(HOST)))) + b"\n")
-            came, digest = 0, hashlib.sha256()
+            came, digest = 0, Digest()
             async for chunk in sink:
                 came += len(chunk)
                 digest.update(chunk)
             done = from_server(await host.stdout.readline())
             rate, others = came / (time.perf_counter() - begun), bystanders.share(since)
-            if not isinstance(done, Done) or not done.receipt.ok or done.receipt.digest != digest.hexdigest():
+            if not isinstance(done, Done) or not done.receipt.ok or done.receipt.digest != digest.text:
                 raise NotMeasured(f"the stream did not come whole: {done}")
     finally:
         host.stdin.close()

@@ -3,7 +3,6 @@ made to behave badly."""
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -33,6 +32,7 @@ from rota.slots.messages import (
     encode,
     from_client,
 )  # fmt: skip
+from rota.slots.output import digest_of
 
 Command = Callable[["Streams", Any], Awaitable[Receipt | None]]
 
@@ -64,7 +64,7 @@ class Streams:
             ended_by=EndedBy.EXIT,
             exit=0,
             bytes_out=len(whole) if length is None else length,
-            digest=hashlib.sha256(whole).hexdigest(),
+            digest=digest_of(whole),
         )
 
     async def progress(self) -> None:

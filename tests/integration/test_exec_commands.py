@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import resource
 import signal
@@ -18,6 +17,7 @@ import pytest
 from rota.errors import SettingsError
 from rota.slots.io.ceilings import data_limit_stands
 from rota.slots.messages import EndedBy
+from rota.slots.output import digest_of
 from tests.integration.exec_bench import PATIENCE_S, SERVICES, bench, pieces, read_all
 
 
@@ -522,7 +522,7 @@ async def test_outputs_are_whole_whether_a_command_is_quick_or_not(tmp_path: Pat
     async with bench(tmp_path) as b:
         receipt = await b.run("sh", [f"{script}; printf more; exit 3"])
         assert (receipt.stdout_prefix, receipt.stderr_line, receipt.bytes_out) == ("outmore", "err", 7)
-        assert receipt.digest == hashlib.sha256(b"outmore").hexdigest()
+        assert receipt.digest == digest_of(b"outmore")
 
 
 async def test_an_output_that_somebody_else_holds_is_read_on_for_a_while(

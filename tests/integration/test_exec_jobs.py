@@ -1,7 +1,6 @@
 """Handlers that run commands on exec servers: what becomes of their jobs, and how many are claimed."""
 
 import asyncio
-import hashlib
 import re
 import time
 from collections.abc import AsyncIterator
@@ -20,6 +19,7 @@ from rota.queue.job import JobRow, State
 from rota.settings import Settings
 from rota.slots.admission import HEADROOM
 from rota.slots.messages import Cancel, EndedBy, Receipt, Want
+from rota.slots.output import digest_of
 from tests.integration.exec_stand_in import StandIn, Streams, cat, fail, hang, say
 from tests.integration.real_exec_server import real_exec_server
 from tests.pages import ROOT, SOURCE, blocks_of
@@ -298,7 +298,7 @@ async def test_a_place_in_line_counts_what_is_parked_and_what_no_worker_has_clai
 ) -> None:
     monkeypatch.setattr(registry, "NEWS_EVERY_S", 0.05)
     runs: dict[rota.JobId, Any] = {}
-    took_4_s = [Receipt(ended_by=EndedBy.EXIT, exit=0, duration_s=4.0, digest=hashlib.sha256().hexdigest())]
+    took_4_s = [Receipt(ended_by=EndedBy.EXIT, exit=0, duration_s=4.0, digest=digest_of(b""))]
 
     async def first_known(streams: Streams, args: Any) -> Receipt | None:
         return took_4_s.pop() if took_4_s else await hang(streams, args)

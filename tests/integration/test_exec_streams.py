@@ -1,11 +1,14 @@
 """Pipes between a worker and commands: whole or broken, never short; once or never; and nobody drowns (S41 to S46)."""
 
 import asyncio
+import contextlib
 import gc
 import gzip
-import hashlib
 import os
 import re
+import resource
+import socket
+from array import array
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ import pytest
 from rota.errors import PipeError
 from rota.slots.io import pipes as pipes_module
 from rota.slots.io.pipes import HELD_BYTES_MAX, Pipes
+from rota.slots.output import digest_of
 from tests.integration.exec_bench import PATIENCE_S, SERVICES, bench, pieces, read_all
 
 HOST = "127.0.0.1"
@@ -55,7 +59,7 @@ async def test_bytes_go_through_a_command_and_come_whole(tmp_path: Path) -> None
             told = await receipt
             assert told.ok
             assert (told.bytes_in, told.bytes_out, told.dropped_bytes) == (len(part), len(part), 0)
-            assert told.digest == hashlib.sha256(part).hexdigest()
+            assert told.digest == digest_of(part)
         assert len(b.pipes) == 0
 
 
@@ -356,6 +360,125 @@ async def test_pipes_that_are_started_by_two_at_once_listen_once() -> None:
         await pipes.stop()
     # A second listener would be told of here: warnings are errors.
     gc.collect()
+
+
+async def test_a_source_that_is_silent_ends_when_its_reader_is_gone() -> None:
+    """Nothing is sent that would fail."""
+    pipes = Pipes()
+    await pipes.start()
+    begun = asyncio.Event()
+
+    async def silent() -> AsyncIterator[bytes]:
+        begun.set()
+        await asyncio.Event().wait()
+        yield b""
+
+    source = pipes.source(silent())
+    _, writer = await asyncio.open_connection(HOST, pipes.port)
+    writer.write(get(source.path).encode())
+    await asyncio.wait_for(begun.wait(), PATIENCE_S)
+    writer.close()
+    async with asyncio.timeout(PATIENCE_S):
+        while len(pipes):
+            await asyncio.sleep(0.001)
+    assert source.error is not None
+    assert "stopped fetching" in source.error
+    await pipes.stop()
+
+
+async def test_any_buffer_is_fed_byte_by_byte_and_nothing_else_is() -> None:
+    async def odd(last: object) -> AsyncIterator[bytes]:
+        yield memoryview(array("i", [1, 2]))  # type: ignore[misc]
+        yield b""
+        yield bytearray(b"more")
+        yield last  # type: ignore[misc]
+
+    pipes = Pipes()
+    await pipes.start()
+    good, bad = pipes.source(odd(b".")), pipes.source(odd("text"))
+    expected = array("i", [1, 2]).tobytes()
+    assert (await ask(pipes, get(good.path))).endswith(b"8\r\n" + expected + b"\r\n4\r\nmore\r\n1\r\n.\r\n0\r\n\r\n")
+    with pytest.raises(ConnectionResetError):
+        await ask(pipes, get(bad.path))
+    assert isinstance(bad.cause, TypeError)
+    await pipes.stop()
+
+
+async def test_a_process_that_is_full_lets_people_in_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipes_module, "FULL_S", 0.05)
+    pipes = Pipes()
+    await pipes.start()
+    source = pipes.source(pieces(b"late"))
+    asking = socket.socket()
+    asking.setblocking(False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    loop = asyncio.get_running_loop()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+        await loop.sock_connect(asking, (HOST, pipes.port))
+        await loop.sock_sendall(asking, get(source.path).encode())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(loop.sock_recv(asking, 1), 0.2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert await asyncio.wait_for(loop.sock_recv(asking, 12), PATIENCE_S) == b"HTTP/1.1 200"
+    asking.close()
+    await pipes.stop()
+
+
+async def answering(*, word: bytes) -> asyncio.Server:
+    """A server that reads a head, says the same to everybody, and closes when they have."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(word)
+        with contextlib.suppress(OSError):
+            while await reader.read(65536):
+                pass
+        writer.close()
+
+    return await asyncio.start_server(answer, HOST)
+
+
+@pytest.mark.parametrize(
+    ("word", "stdin_error", "stdout_error"),
+    [
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "its pipe answers 503", "its pipe answers 503"),
+        (b"HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n", "answers 302", "answers 302"),
+        (b"HTTP/1.1 200 OK\r\n\r\nbytes", "neither a length nor chunks", "its pipe answers 200"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "does not say its size", "answers 200"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n\r\n", "broke off", "broke off"),
+    ],
+)
+async def test_a_pipe_that_answers_something_else_breaks_the_command_i9(
+    tmp_path: Path, word: bytes, stdin_error: str, stdout_error: str
+) -> None:
+    """Also an answer that all is well, before all was sent."""
+    async with bench(tmp_path, SERVICES) as b, await answering(word=word) as server:
+        url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}/pipe/{'x' * 22}"
+        stdin = await b.run("cat", stdin=url)
+        assert (stdin.ended_by, stdin.retryable) == ("broken", True)
+        assert stdin_error in str(stdin.error)
+        stdout = await b.run("sh", ["yes"], stdout=url)
+        assert (stdout.ended_by, stdout.retryable) == ("broken", True)
+        assert stdout_error in str(stdout.error)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1:1/pipe/{}", "ftp://127.0.0.1:1/pipe/{}", "http://127.0.0.1:0/pipe/{}",
+        "http://127.0.0.1:99999/pipe/{}", "http:///pipe/{}", "http://me@127.0.0.1:1/pipe/{}",
+        "http://127.0.0.1:1/pipe/{}?a=b", "http://127.0.0.1:1/pipe/{}#a", "http://127.0.0.1:1/pipe/{}/a",
+        "http://127.0.0.1:1/else/{}", "http://[::1:1/pipe/{}", "http://ü:1/pipe/{}", "http://a b:1/pipe/{}", "/pipe/{}",
+    ],
+)  # fmt: skip
+async def test_what_is_no_pipe_is_refused_before_the_command_begins(tmp_path: Path, url: str) -> None:
+    async with bench(tmp_path, SERVICES) as b:
+        for stream in ("stdin", "stdout"):
+            told = await b.run("cat", **{stream: url.format("x" * 22)})
+            assert (told.ended_by, told.retryable) == ("refused", False)
+            assert f"The {stream} is no pipe: give http://HOST:PORT/pipe/ID." in str(told.error)
 
 
 async def test_an_ipv6_address_stands_in_brackets() -> None:

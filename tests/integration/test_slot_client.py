@@ -175,7 +175,7 @@ async def test_output_that_is_shorter_than_its_receipt_never_looks_whole_i9() ->
 async def test_output_with_another_digest_is_refused_i9() -> None:
     async def wrong(streams: Streams, _args: Any) -> Receipt:
         receipt = await streams.write(b"good")
-        return Receipt(ended_by=receipt.ended_by, exit=0, bytes_out=4, digest="0" * 64)
+        return Receipt(ended_by=receipt.ended_by, exit=0, bytes_out=4, digest="blake3:" + "0" * 64)
 
     async with StandIn({"wrong": wrong}) as server, client_of(server) as client:
         with pytest.raises(ExecFailed, match="did not arrive whole"):

@@ -131,7 +131,7 @@ class Receipt(Struct, frozen=True, omit_defaults=True, kw_only=True):
     peak_memory_bytes: Count = 0
     bytes_in: Count = 0
     bytes_out: Count = 0
-    digest: str | None = None  # SHA-256 of all of stdout, in hexadecimal
+    digest: str | None = None  # of all of stdout: its name, a colon, and hexadecimal digits
     dropped_bytes: Count = 0
     error: str | None = None
     retryable: bool = False

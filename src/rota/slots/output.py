@@ -1,8 +1,9 @@
 """What is kept of a command's stdout and stderr while they go by: bounded, counted to the byte. Pure."""
 
-import hashlib
 import re
-from typing import Final
+from typing import Final, TypeVar
+
+from blake3 import blake3
 
 from rota.slots.messages import STDOUT_PREFIX_BYTES_MAX
 
@@ -10,7 +11,9 @@ STDERR_HEAD_BYTES: Final = 4 * 1024
 STDERR_TAIL_BYTES: Final = 16 * 1024
 """Where the line that says what went wrong is looked for: at the end, then at the beginning."""
 LINE_LENGTH_MAX: Final = 500
-DIGEST_OF_NOTHING: Final = hashlib.sha256().hexdigest()
+_DIGEST_PREFIX: Final = "blake3:"
+
+Data = TypeVar("Data", bytes, memoryview)
 
 _TELLING: Final = re.compile(
     r"error|exception|fatal|panic|fail|cannot|can't|could not|unable|invalid|denied|refused|not found|no such|no space"
@@ -19,6 +22,36 @@ _TELLING: Final = re.compile(
 )
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 _BREAKS: Final = re.compile(r"[\r\n]+")
+
+
+class Digest:
+    """What a stream is summed up in on both of its sides: BLAKE3, which keeps up with a fast network."""
+
+    def __init__(self) -> None:
+        self._hash = blake3()
+
+    def update(self, data: bytes | memoryview) -> None:
+        """What has come."""
+        self._hash.update(data)
+
+    @property
+    def text(self) -> str:
+        """The name of the digest, a colon, and 64 hexadecimal digits."""
+        return _DIGEST_PREFIX + self._hash.hexdigest()
+
+    def denies(self, said: str | None) -> bool:
+        """Whether the other side tells of other bytes; what is another kind of digest denies nothing."""
+        return said is not None and said.startswith(_DIGEST_PREFIX) and said != self.text
+
+
+def digest_of(data: bytes) -> str:
+    """The digest of bytes that are all there, as `Digest.text`."""
+    digest = Digest()
+    digest.update(data)
+    return digest.text
+
+
+DIGEST_OF_NOTHING: Final = digest_of(b"")
 
 
 class Stdout:
@@ -32,20 +65,20 @@ class Stdout:
         self.count = 0
         self._bytes_max = bytes_max
         self._prefix = bytearray()
-        self._hash: hashlib._Hash | None = None  # many commands say nothing
+        self._digest: Digest | None = None  # many commands say nothing
 
     @property
     def over(self) -> bool:
         """Whether the command wrote more than it may."""
         return self.count > self._bytes_max
 
-    def take(self, data: bytes) -> bytes:
+    def take(self, data: Data) -> Data:
         """What has come; returns what of it may go on."""
         allowed = data[: max(0, self._bytes_max - self.count)] if self.count + len(data) > self._bytes_max else data
         self.count += len(data)
-        if self._hash is None:
-            self._hash = hashlib.sha256()
-        self._hash.update(data)
+        if self._digest is None:
+            self._digest = Digest()
+        self._digest.update(data)
         room = STDOUT_PREFIX_BYTES_MAX - len(self._prefix)
         if room > 0:
             self._prefix += allowed[:room]
@@ -58,8 +91,8 @@ class Stdout:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all of it, in hexadecimal."""
-        return DIGEST_OF_NOTHING if self._hash is None else self._hash.hexdigest()
+        """Of all of it, as `Digest.text`."""
+        return DIGEST_OF_NOTHING if self._digest is None else self._digest.text
 
     def dropped(self, *, delivered: bool, streamed: bool) -> int:
         """How many bytes reached nobody.

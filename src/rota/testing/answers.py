@@ -4,7 +4,6 @@ It stands on the protocol in `rota.commands`, so handlers speak to it as to exec
 are the errors of real receipts.
 """
 
-import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from rota.commands import Args, Call, Place, Receipt, Standing, Stdin
 from rota.slots.io.exec_run import chunks_of, error_of
 from rota.slots.messages import EndedBy
 from rota.slots.messages import Receipt as Report
+from rota.slots.output import digest_of
 from rota.tallies import ExecTally
 
 ROOM: Final = 1000
@@ -180,7 +180,7 @@ class AnsweredRun:
         }
         return Report(
             ended_by=ended_by, exit=None if self._cancelled else self._report.exit, bytes_in=self._bytes_in,
-            bytes_out=len(self._output), digest=hashlib.sha256(self._output).hexdigest(), **told,
+            bytes_out=len(self._output), digest=digest_of(self._output), **told,
         )  # fmt: skip
 
     async def started(self) -> None:

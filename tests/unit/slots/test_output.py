@@ -1,6 +1,5 @@
-import hashlib
-
 import pytest
+from blake3 import blake3
 
 from rota.slots.output import STDERR_TAIL_BYTES, Stderr, Stdout, lines_of
 
@@ -16,7 +15,7 @@ def test_stdout_is_counted_digested_and_its_beginning_kept() -> None:
     out = Stdout(1_000_000)
     data = bytes(range(256)) * 100
     assert b"".join(out.take(data[at : at + 777]) for at in range(0, len(data), 777)) == data
-    assert (out.count, out.prefix, out.digest) == (len(data), data[:4000], hashlib.sha256(data).hexdigest())
+    assert (out.count, out.prefix, out.digest) == (len(data), data[:4000], "blake3:" + blake3(data).hexdigest())
     assert not out.over
     assert out.dropped(delivered=False, streamed=False) == len(data) - 4000
     assert out.dropped(delivered=True, streamed=True) == 0
@@ -27,7 +26,7 @@ def test_what_is_over_the_cap_is_counted_to_the_byte() -> None:
     assert [out.take(b"abc"), out.take(b"def"), out.take(b"ghi")] == [b"abc", b"de", b""]
     assert (out.count, out.over, out.prefix) == (9, True, b"abcde")
     assert out.dropped(delivered=False, streamed=True) == 4
-    assert out.digest == hashlib.sha256(b"abcdefghi").hexdigest()
+    assert out.digest == "blake3:" + blake3(b"abcdefghi").hexdigest()
 
 
 @pytest.mark.parametrize(

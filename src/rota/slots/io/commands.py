@@ -130,7 +130,6 @@ class Commands:
             self._watching.cancel()
             await asyncio.wait({self._watching})
             self._watching = None
-        await self._streams.close()
         await self._keepers.close()
         await self._scratch.close()
         self._record.close()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 512 * 1024
 PIPE_BYTES: Final = 1024 * 1024
 """The room asked for in a pipe that carries a stream; the system may give less."""
 
@@ -69,12 +69,13 @@ class Reader:
         os.set_blocking(descriptor, False)
         widen(descriptor)
         self._descriptor = descriptor
+        self._buffer = memoryview(bytearray(READ_BYTES))
 
-    async def read(self) -> bytes:
-        """The next piece; empty at the end."""
+    async def read(self) -> memoryview:
+        """The next piece, good until the one after it is asked for; empty at the end."""
         while True:
             try:
-                return os.read(self._descriptor, READ_BYTES)
+                return self._buffer[: os.readv(self._descriptor, [self._buffer])]
             except BlockingIOError:
                 await _until(self._descriptor, writable=False)
 
@@ -93,7 +94,7 @@ class Writer:
         widen(descriptor)
         self._descriptor = descriptor
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes | memoryview) -> None:
         """Writes all of it.
 
         Raises: BrokenPipeError when nobody reads any more.

@@ -6,7 +6,6 @@ What the receipt says of the output, its length and digest, is compared with wha
 
 import asyncio
 import contextlib
-import hashlib
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from rota.errors import ExecError, ExecFailed, ExecLost, ExecRefused, ExecStoppe
 from rota.io.clock import lease_clock
 from rota.slots.io.pipes import Pipe, PipeError
 from rota.slots.messages import EndedBy, Receipt, Work
+from rota.slots.output import Digest
 
 CHUNK_BYTES: Final = 256 * 1024
 """How much of a file or of bytes is fed at a time."""
@@ -180,7 +180,7 @@ class ExecRun:
                 pipe.discard()
 
     async def _read(self) -> AsyncGenerator[bytes, None]:
-        count, digest = 0, hashlib.sha256()
+        count, digest = 0, Digest()
         self.reading = True
         broke: PipeError | None = None
         while True:
@@ -201,7 +201,7 @@ class ExecRun:
             break
         await self._wait_for_end(broke)
         self.reading = False
-        self._verify(count, digest.hexdigest(), broke)
+        self._verify(count, digest, broke)
 
     async def _wait_for_end(self, broke: PipeError | None) -> None:
         try:
@@ -210,7 +210,7 @@ class ExecRun:
         except TimeoutError:
             self.fail(ExecLost(f"The output of {self.call.service} broke off ({broke}), and no receipt came."))
 
-    def _verify(self, count: int, digest: str, broke: PipeError | None) -> None:
+    def _verify(self, count: int, digest: Digest, broke: PipeError | None) -> None:
         if self._error is not None:
             self._told = True
             raise self._error
@@ -226,7 +226,7 @@ class ExecRun:
             return
         if not self.call.output:
             return
-        whole = count == receipt.bytes_out and receipt.dropped_bytes == 0 and receipt.digest in (None, digest)
+        whole = count == receipt.bytes_out and receipt.dropped_bytes == 0 and not digest.denies(receipt.digest)
         if not whole:
             raise ExecFailed(
                 f"The output of {self.call.service} did not arrive whole: {count:,} of {receipt.bytes_out:,} bytes "

@@ -13,6 +13,7 @@ from rota.errors import PipeError
 from rota.slots.io.descriptors import Drain, Reader, Writer
 from rota.slots.io.streams import Streams
 from rota.slots.messages import STDOUT_PREFIX_BYTES_MAX, Work
+from rota.slots.output import Data
 
 COMMIT_BYTES: Final = STDOUT_PREFIX_BYTES_MAX
 """An output up to this size is only sent when its command has ended well."""
@@ -26,7 +27,7 @@ class Command(Protocol):
     def fed(self, count: int) -> None:
         """So many bytes went to its stdin."""
 
-    def take_stdout(self, data: bytes) -> bytes:
+    def take_stdout(self, data: Data) -> Data:
         """It said this; returns what of it may go on."""
 
     def take_stderr(self, data: bytes) -> None:
@@ -152,9 +153,8 @@ class Flows:
         await streams.put(url, self._chunks(bytes(held), reader))
         return True
 
-    async def _chunks(self, first: bytes, reader: Reader) -> AsyncIterator[bytes]:
-        if first:
-            yield first
+    async def _chunks(self, first: bytes, reader: Reader) -> AsyncIterator[memoryview]:
+        yield memoryview(first)
         while data := await reader.read():
             yield self._command.take_stdout(data)
         if not await self._verdict:

@@ -6,15 +6,17 @@ Memory is bounded: who is slow is waited for, on both sides. A stream that break
 """
 
 import asyncio
+import errno
 import secrets
+import socket
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
-
-from aiohttp import web
+from collections.abc import AsyncIterator, Coroutine
+from http import HTTPStatus
+from typing import Final
 
 from rota.errors import PipeError
-from rota.io.log import SILENT
+from rota.slots.io.pipe_line import Ended, PipeLine
+from rota.slots.pipe_http import GO_ON, BadMessage, Request, answer_head
 
 __all__ = ["Pipe", "PipeError", "Pipes"]
 
@@ -26,9 +28,18 @@ PIPES_MAX: Final = 10_000
 """Pipes that wait or run at once in one process."""
 HELD_BYTES_MAX: Final = 1024 * 1024
 """What a sink holds for a reader that is slow; then the exec server waits, and then the command."""
-READ_BYTES: Final = 256 * 1024
 HEAD_S_MAX: Final = 10.0
 """How long a request may take to name its pipe: until then it may be anybody's, and holds a descriptor."""
+LINGER_S: Final = 2.0
+"""How long the other side may take to read its answer and close."""
+BACKLOG: Final = 1024
+"""Connections that wait to be let in; the system may allow fewer."""
+FULL_S: Final = 1.0
+"""How long nobody is let in when this process can open nothing more."""
+
+_FULL: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_EMPTY: Final = ("Content-Length", "0")
+_CHUNKED: Final = (("Content-Type", "application/octet-stream"), ("Transfer-Encoding", "chunked"))
 
 
 class Pipe:
@@ -52,7 +63,7 @@ class Pipe:
         self._room = asyncio.Event()
         self._ended = False
         self._error: str | None = None
-        self._serving: asyncio.Future[web.StreamResponse] | None = None
+        self._serving: asyncio.Task[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -115,90 +126,75 @@ class Pipe:
         loop = asyncio.get_running_loop()
         self._expiry = loop.call_later(seconds, self._end, f"nobody came for it within {seconds:g} s")
 
-    def _begin(self) -> None:
+    def _begin(self, serving: asyncio.Task[None] | None) -> None:
         self.begun = True
+        self._serving = serving
         if self._expiry is not None:
             self._expiry.cancel()
 
-    async def _take(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Takes what the exec server sends, no faster than it is read."""
-        count = 0
-        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
-            # It waits for this word before it sends.
-            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    async def _take(self, request: Request, line: PipeLine) -> None:
+        """Takes what the exec server sends, no faster than it is read, and tells it whether that was all."""
+        body = request.body
         try:
-            async for chunk in request.content.iter_any():
-                count += len(chunk)
-                self._held.append(chunk)
-                self._held_bytes += len(chunk)
+            if request.asks_first:
+                await line.send(GO_ON)
+            async for piece in line.pieces(body, request.rest):
+                self._held.append(bytes(piece))
+                self._held_bytes += len(piece)
                 self._news.set()
                 if self._held_bytes >= HELD_BYTES_MAX:
                     self._room.clear()
                     await self._room.wait()
-                if self._ended:
-                    break
-        except Exception as error:
-            self._end(f"the exec server broke it off ({type(error).__name__})")
+        except Ended:
+            of_all = "" if body.length is None else f" of {body.length:,}"
+            self._end(f"it ended after {body.count:,}{of_all} bytes, before its end")
             raise
-        announced = request.content_length
-        if announced is not None and count != announced:
-            self._end(f"it ended after {count:,} of {announced:,} bytes")
+        except (OSError, BadMessage) as error:
+            self._end(f"the exec server broke it off ({error})")
+            raise
         self._end(None)
-        return web.Response(status=204 if self._error is None else 410)
+        await line.send(answer_head(HTTPStatus.NO_CONTENT if self._error is None else HTTPStatus.GONE))
 
-    async def _give(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Sends what this process has, no faster than it is taken."""
-        assert self._source is not None, "a sink has nothing to send"
-        response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
-        response.enable_chunked_encoding()
-        await response.prepare(request)
+    async def _give(self, line: PipeLine) -> None:
+        """Sends what this process has, no faster than it is taken, as long as somebody is there."""
+        gone = asyncio.ensure_future(line.gone())
+        sending = asyncio.ensure_future(self._send(line))
         try:
-            async for chunk in self._made():
-                await response.write(chunk)
-        except Exception as error:
-            self._end(
-                f"the exec server stopped fetching it ({type(error).__name__})"
-                if self.cause is None
-                else f"what it came from failed: {error!r}"
-            )
+            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not sending.done():
+                raise Ended
+            sending.result()
+        except (OSError, Ended) as error:
+            self._end(f"the exec server stopped fetching it ({type(error).__name__})")
             raise
-        await response.write_eof()
-        self._end(None)
-        return response
+        finally:
+            sending.cancel()
+            gone.cancel()
+            await asyncio.wait({sending, gone})
 
-    async def _made(self) -> AsyncIterator[bytes]:
+    async def _send(self, line: PipeLine) -> None:
+        await line.send(answer_head(HTTPStatus.OK, _CHUNKED))
+        async for chunk in self._made():
+            await line.send_chunk(chunk)
+        await line.send_end()
+        self._end(None)
+
+    async def _made(self) -> AsyncIterator[memoryview]:
         """What the source is made of; what goes wrong here is its maker's, and not the network's."""
         assert self._source is not None, "a sink has nothing to send"
         try:
             async for chunk in self._source:
                 if not isinstance(chunk, bytes | bytearray | memoryview):
                     raise TypeError(f"a chunk is {type(chunk).__name__}, and a command is fed bytes")
-                yield chunk
+                yield memoryview(chunk).cast("B")
         except Exception as error:
             self.cause = error
-            raise
+            self._end(f"what it came from failed: {error!r}")
+            raise _SourceFailed from error
 
 
-class _Server(web.Server):
-    """aiohttp's server, which bounds the size of a request's head and not its time."""
-
-    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], **options: Any) -> None:
-        super().__init__(handler, **options)
-        self._unnamed: dict[web.RequestHandler, asyncio.TimerHandle] = {}
-
-    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        super().connection_made(handler, transport)
-        self._unnamed[handler] = asyncio.get_running_loop().call_later(HEAD_S_MAX, transport.abort)
-
-    def named(self, handler: web.RequestHandler) -> None:
-        """A request of this connection has come."""
-        timer = self._unnamed.pop(handler, None)
-        if timer is not None:
-            timer.cancel()
-
-    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
-        self.named(handler)
-        super().connection_lost(handler, exc)
+class _SourceFailed(Exception):
+    """What a source is made of cannot be read; its cause says why."""
 
 
 class Pipes:
@@ -215,8 +211,9 @@ class Pipes:
         self._pipes_max = pipes_max
         self._waiting: dict[str, Pipe] = {}
         self._all: set[Pipe] = set()
-        self._server: _Server | None = None
-        self._runner: web.ServerRunner | None = None
+        self._listening: list[socket.socket] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        """One for each listening socket, and one for each connection."""
         self._starting = asyncio.Lock()
 
     def __len__(self) -> int:
@@ -228,33 +225,25 @@ class Pipes:
         Raises: OSError if it cannot.
         """
         async with self._starting:
-            if self._runner is not None:
+            if self._listening:
                 return
-            self._server = server = _Server(
-                self._answer, access_log=None, handler_cancellation=True, read_bufsize=READ_BYTES,
-                # What strangers send is refused, and no news; what fails in here is told where it is handled.
-                logger=SILENT,
-                keepalive_timeout=HEAD_S_MAX,
-                # Bytes are handed on as they come: what they are is the command's business.
-                auto_decompress=False,
-            )  # fmt: skip
-            runner = web.ServerRunner(server)
-            await runner.setup()
-            try:
-                await web.TCPSite(runner, self._host, self.port).start()
-            except BaseException:
-                await runner.cleanup()
-                raise
-            self._runner = runner
-            self.port = runner.addresses[0][1]
+            self._listening = await _listen(self._host, self.port)
+            self.port = self._listening[0].getsockname()[1]
+            for listening in self._listening:
+                self._do(self._let_in(listening))
 
     async def stop(self) -> None:
         """Breaks off what runs and listens no more; safe to repeat."""
         for pipe in list(self._all):
             pipe.discard()
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            await runner.cleanup()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        listening, self._listening = self._listening, []
+        for each in listening:
+            each.close()
 
     def source(self, chunks: AsyncIterator[bytes], *, expires_s: float = EXPIRES_S) -> Pipe:
         """A stream that the exec server fetches.
@@ -291,39 +280,76 @@ class Pipes:
             pipe._expire_in(expires_s)
         return pipe
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        if self._server is not None:
-            self._server.named(request.protocol)
-        if request.method not in ("GET", "PUT"):
-            return _refusal(405, {"Allow": "GET, PUT"})
-        if "Range" in request.headers or "Content-Range" in request.headers:
-            return _refusal(416)
-        pipe = self._waiting.get(request.raw_path)
-        if pipe is None or pipe.is_sink != (request.method == "PUT"):
-            return _refusal(404)
-        del self._waiting[pipe.path]
-        pipe._begin()
-        serving = asyncio.ensure_future(pipe._take(request) if pipe.is_sink else pipe._give(request))
-        pipe._serving = serving
+    def _do(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _let_in(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connected, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                # Whoever broke off before it was let in is no news.
+                await asyncio.sleep(FULL_S if error.errno in _FULL else 0)
+            else:
+                self._do(self._serve(PipeLine(connected)))
+
+    async def _serve(self, line: PipeLine) -> None:
+        """One connection. What strangers send is refused, and no news; what breaks is told by the pipe."""
         try:
-            return await serving
-        except (Exception, asyncio.CancelledError) as error:
-            pipe._end("the exec server went away")
+            try:
+                async with asyncio.timeout(HEAD_S_MAX):
+                    request = await line.request()
+            except TimeoutError:
+                line.close()
+                return
+            except BadMessage:
+                await line.send(answer_head(HTTPStatus.BAD_REQUEST, [_EMPTY]))
+            else:
+                await self._answer(request, line)
+            await line.finish(LINGER_S)
+        except (OSError, Ended, BadMessage, _SourceFailed):
             # Nothing that looks like an end may follow what was sent: the connection is cut.
-            if request.transport is not None:
-                request.transport.abort()
-            if isinstance(error, asyncio.CancelledError) and _cancelled():
-                raise
-            return _refusal(410)
+            pass
+        finally:
+            line.cut()
+
+    async def _answer(self, request: Request, line: PipeLine) -> None:
+        if request.method not in ("GET", "PUT"):
+            await line.send(answer_head(HTTPStatus.METHOD_NOT_ALLOWED, [_EMPTY, ("Allow", "GET, PUT")]))
+            return
+        if request.ranged:
+            await line.send(answer_head(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, [_EMPTY]))
+            return
+        pipe = self._waiting.get(request.target)
+        if pipe is None or pipe.is_sink != (request.method == "PUT"):
+            await line.send(answer_head(HTTPStatus.NOT_FOUND, [_EMPTY]))
+            return
+        del self._waiting[pipe.path]
+        pipe._begin(asyncio.current_task())
+        try:
+            await (pipe._take(request, line) if pipe.is_sink else pipe._give(line))
+        finally:
+            pipe._end("the exec server went away")
 
 
-def _cancelled() -> bool:
-    """Whether it is this task that is cancelled, and not what it waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+async def _listen(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host, all on one port.
 
-
-def _refusal(status: int, headers: dict[str, str] | None = None) -> web.Response:
-    response = web.Response(status=status, headers=headers)
-    response.force_close()
-    return response
+    Raises: OSError if one cannot be had.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    opened: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((each[0], each[4]) for each in found):
+            at = (address[0], opened[0].getsockname()[1] if opened else port, *address[2:])
+            opened.append(socket.create_server(at, family=family, backlog=BACKLOG))
+            opened[-1].setblocking(False)
+    except BaseException:
+        for each in opened:
+            each.close()
+        raise
+    return opened

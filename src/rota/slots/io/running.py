@@ -17,7 +17,7 @@ from rota.slots.io.streams import Streams
 from rota.slots.io.watch import Look
 from rota.slots.keeper_messages import Ended, Outputs, Run
 from rota.slots.messages import EndedBy, Receipt, Work
-from rota.slots.output import Stderr, Stdout
+from rota.slots.output import Data, Stderr, Stdout
 from rota.slots.progress import Moved, Movement
 from rota.slots.receipts import Facts, Reason, receipt, refused, went_well
 from rota.slots.service import Plan
@@ -136,7 +136,7 @@ class Running:
         """So many bytes went to its stdin."""
         self._bytes_in += count
 
-    def take_stdout(self, data: bytes) -> bytes:
+    def take_stdout(self, data: Data) -> Data:
         """It said this; returns what of it may go on."""
         allowed = self._stdout.take(data)
         if self._stdout.over:
